@@ -14,6 +14,8 @@ from holdfast.channels.buttons import question
 from holdfast.channels.discord.access import complete_url
 from holdfast.queue.audit import AuditFilter
 from holdfast.settings import Settings
+from holdfast.settings.channels import Channels
+from holdfast.settings.channels.discord import Discord as DiscordTable
 from holdfast.store.chain import find_message
 from holdfast.testing.discord import LocalDiscord
 from holdfast.testing.discord.guild import ADA, BEN, BOT, GENERAL, OTHER_BOT, RANDOM
@@ -214,6 +216,34 @@ async def test_an_agent_gets_the_lines_of_a_thread(
 )
 def test_a_base_address_gets_the_path_of_the_api(engine: str, given: str, complete: str) -> None:
     assert complete_url(given) == complete
+
+
+async def test_each_of_several_bots_answers_the_messages_that_mention_it(
+    settings: Settings, discord: LocalDiscord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECOND_TOKEN", discord.other_token)
+    tables = (DiscordTable(), DiscordTable(token_variable="SECOND_TOKEN"))
+    app = quick_harness(echo)
+    async with running(app, settings, channels=Channels(discord=tables)):
+        channel = app.channels["discord"]
+        await discord.mention("one")
+        await discord.mention("two", bot=OTHER_BOT)
+        await discord.until(lambda: discord.bot_messages(bot=OTHER_BOT))
+        ended = await finished(app.store, 2, queue="outbox")
+        lines = await channel.check()
+        discord.other_token = "another"
+        discord.gateway.drop(forget=True)
+        refused = "SECOND_TOKEN: Discord refuses the token (401); reset it"
+        await until(lambda: list(channel.problems) == [refused])
+        await discord.mention("three")
+        await discord.replies(count=2)
+    texts = [
+        [message["content"] for message in discord.bot_messages(bot=bot)]
+        for bot in (BOT, OTHER_BOT)
+    ]
+    assert texts == [["you said one", "you said three"], ["you said two"]]
+    assert [one.attempts for one in ended] == [1, 1]
+    assert [line.name for line in lines if "SECOND_TOKEN" in line.name]
 
 
 async def test_a_button_sends_the_signal_that_its_turn_waits_for(

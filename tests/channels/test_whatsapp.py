@@ -22,6 +22,7 @@ from holdfast.channels.whatsapp.access import Limits, access_of
 from holdfast.channels.whatsapp.check import check
 from holdfast.channels.whatsapp.markup import whatsapp_text
 from holdfast.settings import Settings
+from holdfast.settings.channels import Channels
 from holdfast.settings.channels.whatsapp import WhatsApp
 from holdfast.store.pairing import open_pairings
 from holdfast.telemetry import CHANNEL_REFUSED
@@ -33,6 +34,7 @@ from tests.steps import both_engines, finished, quick_harness, until
 
 __all__ = ["whatsapp"]
 
+TEXT = {"from": ADA, "id": "wamid.X", "timestamp": "1", "type": "text", "text": {"body": "hi"}}
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
@@ -222,6 +224,34 @@ async def test_a_rate_limit_of_the_number_lets_all_wait_and_that_of_a_person_nob
     [other] = whatsapp.messages_to(BOB)
     has_waited = whatsapp.taken_at[other["id"]] - refused_at > 2
     assert has_waited if others_wait else whatsapp.sent[0] == other
+
+
+@on_sqlite
+async def test_several_numbers_answer_each_in_its_own_conversation(
+    whatsapp: FakeWhatsApp, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeWhatsApp(number="400500600") as second:
+        for name, value in second.variables.items():
+            monkeypatch.setenv(f"SECOND_{name}", value)
+        table = WhatsApp(
+            token_variable="SECOND_WHATSAPP_TOKEN",
+            phone_number_id_variable="SECOND_WHATSAPP_PHONE_NUMBER_ID",
+            app_secret_variable="SECOND_WHATSAPP_APP_SECRET",
+            api_url=second.api_url,
+        )
+        both = settings.model_copy(update={"channels": Channels(whatsapp=(WhatsApp(), table))})
+        async with answering(echo, both, whatsapp) as app:
+            second.webhook_url = whatsapp.webhook_url
+            await whatsapp.say("one")
+            await second.say("two")
+            assert await whatsapp.answers(1) == ["you said one"]
+            assert await second.answers(1) == ["you said two"]
+            # A message that the secret of one number signs for the other one is not taken.
+            forged = webhook([TEXT], number=second.number)
+            assert await whatsapp.post_webhook(json.dumps(forged)) == 200
+            ended = await finished(app.store, 2, queue="inbox")
+    conversations = [one.event["conversation"] for one in ended]
+    assert conversations == [f"whatsapp:{NUMBER}@{ADA}", f"whatsapp:{second.number}@{ADA}"]
 
 
 @on_sqlite

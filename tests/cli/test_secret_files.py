@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.settings import Settings, secret_files
+from holdfast.settings.channels import Channels
+from holdfast.settings.channels.discord import Discord
+from holdfast.settings.environment import variable
 from tests.cli.shell import Shell
+
+CHANNEL_SECRETS = (
+    *("SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET"),
+    *("MATRIX_ACCESS_TOKEN", "DISCORD_BOT_TOKEN"),
+    *("TELEGRAM_BOT_TOKEN", "TELEGRAM_WEBHOOK_SECRET"),
+    *("WHATSAPP_TOKEN", "WHATSAPP_APP_SECRET", "WHATSAPP_VERIFY_TOKEN"),
+    *("EMAIL_IMAP_URL", "EMAIL_SMTP_URL"),
+)
 
 ASKED = """
 import os
@@ -49,6 +61,22 @@ def test_every_secret_can_be_in_a_file(shell: Shell, name: str) -> None:
     secret = shell.write("secret", "precious\n")
     with shell.running("work", **{f"{name}_FILE": str(secret)}):
         assert shell.out("send", f"@asked {name}", "--wait") == "precious\n"
+
+
+def test_every_secret_of_a_channel_can_be_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret_files, "_from_files", {})
+    secret = tmp_path / "secret"
+    secret.write_text("precious\n")
+    for name in (*CHANNEL_SECRETS, "SECOND_TOKEN"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.setenv(f"{name}_FILE", str(secret))
+    secret_files.read_secret_files()
+    assert [variable(name) for name in CHANNEL_SECRETS] == ["precious"] * len(CHANNEL_SECRETS)
+    second = Discord(token_variable="SECOND_TOKEN")
+    secret_files.read_named_secrets(Settings(channels=Channels(discord=(Discord(), second))))
+    assert variable("SECOND_TOKEN") == "precious"
 
 
 def test_the_database_url_can_be_in_a_file(shell: Shell) -> None:

@@ -24,6 +24,7 @@ from holdfast.testing.discord.guild import (
     DIRECT,
     GENERAL,
     GUILD,
+    OTHER_BOT,
     Guild,
     Message,
     Room,
@@ -43,10 +44,12 @@ class LocalDiscord:
     def __init__(self, port: int = 0) -> None:
         self.port = port
         self.token = TOKEN
+        self.other_token = f"{TOKEN}.other"
+        """Token of OTHER_BOT, for a process with two bots."""
         self.guild = Guild()
         self.faults = Faults()
-        self.gateway = Gateway(self.guild, lambda: self.token, lambda: self.gateway_address)
-        self.rest = Rest(self.guild, self.faults, lambda: self.token)
+        self.gateway = Gateway(self.guild, self._bot_of, lambda: self.gateway_address)
+        self.rest = Rest(self.guild, self.faults, self._bot_of)
         self._changed = asyncio.Event()
 
     @property
@@ -56,6 +59,10 @@ class LocalDiscord:
     @property
     def gateway_address(self) -> str:
         return f"ws://127.0.0.1:{self.port}/gateway"
+
+    def _bot_of(self, token: str) -> str | None:
+        """Return the id of the bot with a token; None if there is none."""
+        return {self.token: BOT, self.other_token: OTHER_BOT}.get(token)
 
     async def __aenter__(self) -> LocalDiscord:
         app = web.Application(client_max_size=MOST_REQUEST_BYTES)
@@ -96,9 +103,9 @@ class LocalDiscord:
         self.gateway.is_away = False
         self.faults.planned.pop("login", None)
 
-    async def mention(self, text: str, **where: Any) -> Message:
+    async def mention(self, text: str, *, bot: str = BOT, **where: Any) -> Message:
         """Mention the bot in a channel. Returns the message."""
-        return await self.say(f"<@{BOT}> {text}", **where)
+        return await self.say(f"<@{bot}> {text}", **where)
 
     async def say(
         self, text: str, *, user: str = ADA, room: str = GENERAL, **further: Any
@@ -171,10 +178,10 @@ class LocalDiscord:
         }
         return {"guild_id": GUILD, "member": {**member, "flags": 0, "permissions": "0"}}
 
-    def bot_messages(self, room: str = GENERAL) -> list[Message]:
+    def bot_messages(self, room: str = GENERAL, bot: str = BOT) -> list[Message]:
         """Return the messages of the bot in a room, oldest first."""
         messages = self.guild.rooms[room].messages
-        return [message for message in messages if message["author"]["id"] == BOT]
+        return [message for message in messages if message["author"]["id"] == bot]
 
     async def replies(self, room: str = GENERAL, *, count: int = 1) -> list[Message]:
         """Wait for `count` messages of the bot in a room, and return them all."""

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from holdfast.testing.discord.guild import APPLICATION, BOT, GUILD, Guild
+from holdfast.testing.discord.guild import APPLICATION, GUILD, Guild
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 """Opcodes of the gateway."""
@@ -45,7 +45,12 @@ class Session:
 class Gateway:
     """All sessions. A test can drop their connections, and forget or refuse them."""
 
-    def __init__(self, guild: Guild, token: Callable[[], str], address: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        guild: Guild,
+        bot_of: Callable[[str], str | None],
+        address: Callable[[], str],
+    ) -> None:
         self.sessions: dict[str, Session] = {}
         self.counts: Counter[str] = Counter()
         """Connections by how they began: identify, resume or refused."""
@@ -54,7 +59,7 @@ class Gateway:
         self.is_away = False
         """Whether new connections are refused."""
         self._guild = guild
-        self._token = token
+        self._bot_of = bot_of
         self._address = address
 
     @property
@@ -93,7 +98,8 @@ class Gateway:
     async def _identify(
         self, socket: web.WebSocketResponse, given: dict[str, Any]
     ) -> Session | None:
-        if given["token"] != self._token():
+        bot = self._bot_of(given["token"])
+        if bot is None:
             self.counts["refused"] += 1
             await socket.close(code=BAD_TOKEN, message=b"Authentication failed.")
             return None
@@ -104,14 +110,14 @@ class Gateway:
         self.counts["identify"] += 1
         session = Session(f"session-{self.counts['identify']}", socket)
         self.sessions[session.id] = session
-        await session.dispatch("READY", self._ready(session))
+        await session.dispatch("READY", self._ready(session, bot))
         await session.dispatch("GUILD_CREATE", self._guild.as_guild())
         return session
 
-    def _ready(self, session: Session) -> dict[str, Any]:
+    def _ready(self, session: Session, bot: str) -> dict[str, Any]:
         return {
             "v": 10,
-            "user": self._guild.users[BOT],
+            "user": self._guild.users[bot],
             "guilds": [{"id": GUILD, "unavailable": True}],
             "session_id": session.id,
             "resume_gateway_url": self._address(),
@@ -120,7 +126,7 @@ class Gateway:
 
     async def _resume(self, socket: web.WebSocketResponse, given: dict[str, Any]) -> Session | None:
         session = self.sessions.get(given["session_id"])
-        if session is None or given["token"] != self._token():
+        if session is None or self._bot_of(given["token"]) is None:
             self.counts["refused"] += 1
             await socket.send_json({"op": INVALID, "d": False})
             return None

@@ -82,7 +82,7 @@ def rate_limit_response(seconds: float) -> web.Response:
 class Rest:
     """The requests that a bot makes, by name for faults and counts."""
 
-    def __init__(self, guild: Guild, faults: Faults, token: Callable[[], str]) -> None:
+    def __init__(self, guild: Guild, faults: Faults, bot_of: Callable[[str], str | None]) -> None:
         self.faults = faults
         self.typing: list[str] = []
         """Rooms in which the bot showed that it types, once for each request."""
@@ -95,7 +95,7 @@ class Rest:
         self.dispatch: Dispatch | None = None
         self.changed: Callable[[], None] = lambda: None
         self._guild = guild
-        self._token = token
+        self._bot_of = bot_of
         self._nonces: dict[str, tuple[float, Message]] = {}
 
     def routes(self) -> list[web.RouteDef]:
@@ -137,7 +137,7 @@ class Rest:
     async def _answer(
         self, request: web.Request, name: str, handler: Handler
     ) -> web.StreamResponse:
-        if name != "interaction" and request.headers.get("authorization") != f"Bot {self._token()}":
+        if name != "interaction" and self._bot(request) is None:
             return json_response({"message": "401: Unauthorized", "code": 0}, status=401)
         wait = self.faults.retry_after(name, dict(request.match_info))
         if wait is not None:
@@ -148,10 +148,14 @@ class Rest:
             return error_response(refusal.code)
 
     async def _me(self, request: web.Request) -> web.Response:
-        return json_response(self._guild.users[BOT])
+        return json_response(self._guild.users[str(self._bot(request))])
+
+    def _bot(self, request: web.Request) -> str | None:
+        """Return the id of the bot that asks; None if its token is refused."""
+        return self._bot_of(request.headers.get("authorization", "").removeprefix("Bot "))
 
     async def _application(self, request: web.Request) -> web.Response:
-        owner = self._guild.users[BOT]
+        owner = self._guild.users[str(self._bot(request))]
         described = {"id": APPLICATION, "name": "holdfast", "description": "", "icon": None}
         flags = {"bot_public": False, "bot_require_code_grant": False, "verify_key": ""}
         owned = {"owner": owner, "team": None, "flags": self.application_flags}
@@ -213,9 +217,8 @@ class Rest:
             answered = str(reference["message_id"])
             further["message_reference"] = {"message_id": answered, "channel_id": room.id}
         attachments = [self.attachment(name, content) for name, content in uploads]
-        message = self._guild.post(
-            room, BOT, str(given.get("content") or ""), attachments=attachments, **further
-        )
+        author, content = str(self._bot(request)), str(given.get("content") or "")
+        message = self._guild.post(room, author, content, attachments=attachments, **further)
         if nonce:
             self._nonces[nonce] = (time.monotonic(), message)
         await self._dispatch("MESSAGE_CREATE", message)
@@ -224,7 +227,7 @@ class Rest:
     async def _edit(self, request: web.Request) -> web.Response:
         _, message = self._message(request)
         given, uploads = await _body(request)
-        if message["author"]["id"] != BOT:
+        if message["author"]["id"] != self._bot(request):
             raise Refusal(50005)
         _check_content({**message, **given}, uploads)
         message |= {key: given[key] for key in ("content", "components") if key in given}

@@ -43,7 +43,9 @@ class FakeWhatsApp:
     `sent` holds what people received, `faults` the errors it shall cause: `messages` (also
     those that mark as read), `send`, `media`, `number` and `media_url` are its methods."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: str = NUMBER) -> None:
+        self.number = number
+        self.app_secret = APP_SECRET if number == NUMBER else f"{APP_SECRET}-{number}"
         self.faults = Faults()
         self.people = dict(NAMES)
         """Names of the people who have WhatsApp, by number."""
@@ -55,7 +57,7 @@ class FakeWhatsApp:
         self.media: dict[str, tuple[str, bytes]] = {}
         self.closed: set[str] = set()
         """People who wrote more than 24 hours ago."""
-        self.token = TOKEN
+        self.token = self._given_token = TOKEN if number == NUMBER else f"{TOKEN}-{number}"
         self.webhook_url = ""
         self.receiver: Webhook | None = None
         """Takes webhooks in place of a server at `webhook_url`."""
@@ -71,20 +73,21 @@ class FakeWhatsApp:
     @property
     def variables(self) -> dict[str, str]:
         return {
-            "WHATSAPP_TOKEN": TOKEN,
-            "WHATSAPP_PHONE_NUMBER_ID": NUMBER,
-            "WHATSAPP_APP_SECRET": APP_SECRET,
+            "WHATSAPP_TOKEN": self._given_token,
+            "WHATSAPP_PHONE_NUMBER_ID": self.number,
+            "WHATSAPP_APP_SECRET": self.app_secret,
             "WHATSAPP_VERIFY_TOKEN": VERIFY_TOKEN,
             "WHATSAPP_API_URL": self.api_url,
         }
 
     async def __aenter__(self) -> FakeWhatsApp:
         app = web.Application(client_max_size=200 * 1024 * 1024)
+        number = f"/v{{version}}/{self.number}"
         app.add_routes(
             [
-                web.post(f"/v{{version}}/{NUMBER}/messages", self._on("messages", self._messages)),
-                web.post(f"/v{{version}}/{NUMBER}/media", self._on("media", self._upload)),
-                web.get(f"/v{{version}}/{NUMBER}", self._on("number", self._number)),
+                web.post(f"{number}/messages", self._on("messages", self._messages)),
+                web.post(f"{number}/media", self._on("media", self._upload)),
+                web.get(number, self._on("number", self._number)),
                 web.get("/v{version}/{media}", self._on("media_url", self._media_url)),
                 web.get("/download/{media}", self._download),
             ]
@@ -130,15 +133,18 @@ class FakeWhatsApp:
         """Return a new message: its id, and the body of its webhook."""
         id_ = f"wamid.{next(self._numbers)}=="
         message = {"from": user, "id": id_, "timestamp": str(int(time.time())), "type": kind}
-        return id_, webhook([message | {kind: content}], user, self.people.get(user, user))
+        name = self.people.get(user, user)
+        return id_, webhook([message | {kind: content}], user, name, number=self.number)
 
     async def post_webhook(self, content: str) -> int:
         """Post a signed webhook once. Returns the status of the answer."""
         if self.receiver is not None:
-            return (await self.receiver(content.encode(), sign(content)))[0]
+            return (await self.receiver(content.encode(), sign(content, self.app_secret)))[0]
         async with (
             ClientSession() as session,
-            session.post(self.webhook_url, data=content, headers=sign(content)) as answer,
+            session.post(
+                self.webhook_url, data=content, headers=sign(content, self.app_secret)
+            ) as answer,
         ):
             return answer.status
 
@@ -213,8 +219,8 @@ class FakeWhatsApp:
         return web.json_response({"id": media})
 
     async def _number(self, request: web.Request) -> web.Response:
-        found = {"display_phone_number": "+49 170 0", "verified_name": "Holdfast", "id": NUMBER}
-        return web.json_response(found)
+        found = {"display_phone_number": "+49 170 0", "verified_name": "Holdfast"}
+        return web.json_response(found | {"id": self.number})
 
     async def _media_url(self, request: web.Request) -> web.Response:
         media = request.match_info["media"]
@@ -230,11 +236,17 @@ class FakeWhatsApp:
         return web.Response(body=self.media[request.match_info["media"]][1])
 
 
-def webhook(messages: list[Message], user: str = ADA, name: str = "Ada", **value: Any) -> Message:
+def webhook(
+    messages: list[Message],
+    user: str = ADA,
+    name: str = "Ada",
+    number: str = NUMBER,
+    **value: Any,
+) -> Message:
     """Return the body of a webhook with these messages."""
     content = {
         "messaging_product": "whatsapp",
-        "metadata": {"display_phone_number": "491700", "phone_number_id": NUMBER},
+        "metadata": {"display_phone_number": "491700", "phone_number_id": number},
         "contacts": [{"profile": {"name": name}, "wa_id": user}],
         **({"messages": messages} if messages else {}),
         **value,
