@@ -43,6 +43,25 @@ JS_FUNCTION = re.compile(
     r"( *)(?:.*\bfunction\b\*? ?(\w*).*|.*=>|(?!if|for|while|switch|catch)"
     r"(?:async )?#?(\w+)\(.*\)) \{"
 )
+PRIVATE_WORDS = re.compile(
+    "door|doorway|stone|places?|placed|seat|roster|apology|upkeep|letters|nursery|crew|ailing"
+    "|attentive|tell|told|heard|unheard|said|verdict|judge|mended|patience"
+)
+"""Words that the field does not use in this sense. Nobody would search for them."""
+PARTICIPLE = re.compile(
+    "[a-z]+ed|found|known|made|shown|given|kept|held|left|lost|seen|sent|taken|written|drawn|died"
+)
+# Words that only look like a participle, and names that others use: outcomes, methods of the
+# store, which are also labels of metrics, and tools for users.
+ALLOWED_NAMES = re.compile(
+    "embed|[Ff]eed|elapsed|Settled|Lost|claimed|died|finished|held|leased|scripted"
+)
+NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+IDENTIFIER = {
+    ".js": re.compile(r"(?<![.\w])(?:const|let|function|class) (\w+)|(?:this\.|\s#)(\w+)"),
+    ".css": re.compile(r"[.#]([a-z][a-z-]*)(?=[^;]*\{)"),
+}
+
 COMMENT = {
     ".sql": re.compile(r"(?:^|\s)(--|/\*)"),
     ".js": re.compile(r"(?:^|\s)(//|/\*)"),
@@ -64,6 +83,7 @@ def file_faults(root: Path) -> Iterator[str]:
     yield from openings(root)
     yield from long_lines(root)
     yield from long_prose(root)
+    yield from names(root)
 
 
 def python_sizes(root: Path) -> Iterator[str]:
@@ -211,6 +231,55 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
     for number, whole_line, comment in comments:
         if not (whole_line and number - 1 in whole_lines):
             yield number, comment
+
+
+def names(root: Path) -> Iterator[str]:
+    """Yield names with a private word, and functions and classes named by a bare participle."""
+    for path in sources(root, ".py", ".js", ".css"):
+        in_package = path.is_relative_to(root / "holdfast")
+        for line, name, is_callable in defined_names(path):
+            position = f"{path.relative_to(root)}:{line}"
+            parts = [part.lower() for part in NAME_PART.findall(name)]
+            if word := _private_word(parts):
+                yield f"{position}: {name} has the word {word!r}; use a word of the field"
+            if is_callable and in_package and _is_participle(name):
+                yield f"{position}: {name} is a bare participle; use a verb or a noun"
+
+
+def defined_names(path: Path) -> Iterator[tuple[int, str, bool]]:
+    """Yield line and name of each definition, and whether it is one of a function or a class."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    if not node.name.startswith("test_"):
+                        yield node.lineno, node.name, True
+                case ast.arg():
+                    yield node.lineno, node.arg, False
+                case ast.Name(ctx=ast.Store()):
+                    yield node.lineno, node.id, False
+                case ast.Attribute(ctx=ast.Store()):
+                    yield node.lineno, node.attr, False
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        for groups in IDENTIFIER[path.suffix].finditer(line):
+            name = next(group for group in groups.groups() if group)
+            yield number, name, f"function {name}(" in line
+
+
+def _private_word(parts: list[str]) -> str | None:
+    """Return the first private word of a name; "dead letters" is a term of the field."""
+    pairs = zip(["", *parts], parts, strict=False)
+    words = (word for before, word in pairs if (before, word) != ("dead", "letters"))
+    return next(filter(PRIVATE_WORDS.fullmatch, words), None)
+
+
+def _is_participle(name: str) -> bool:
+    bare = name.strip("_")
+    return bool(PARTICIPLE.fullmatch(bare[:1].lower() + bare[1:])) and not ALLOWED_NAMES.fullmatch(
+        bare
+    )
 
 
 def long_lines(root: Path) -> Iterator[str]:

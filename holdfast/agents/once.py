@@ -26,7 +26,7 @@ class OnceUses:
     def take(self, call: Call) -> Step | None:
         """Return the recorded use that this call repeats, and set the call's key. None if it is
         new."""
-        found = self._repeated(call)
+        found = self._find_repeated(call)
         call.key = self._free_key(call) if found is None else found.key
         self._taken.add(call.key)
         return found
@@ -39,7 +39,7 @@ class OnceUses:
             return None
         return own if own.key not in self._taken else next(iter(self._open(call)), None)
 
-    def _repeated(self, call: Call) -> Step | None:
+    def _find_repeated(self, call: Call) -> Step | None:
         rival, uses = self.rival(call), self._open(call)
         same = [step for step in uses if step.digest == call.digest]
         decided = [step for step in uses if step.attempt == 0 or step.digest is None]

@@ -82,7 +82,7 @@ class Steps:
             self._check_use(name)
             first = self._uses[name] + 1
             self._uses[name] += len(batch)
-            numbers = {one: first + place for place, one in enumerate(batch)}
+            numbers = {one: first + offset for offset, one in enumerate(batch)}
             self._batches[(name, *batch)] = numbers
         return numbers.pop(member)
 

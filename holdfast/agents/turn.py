@@ -203,7 +203,7 @@ class Turn:
         return () if self.fetch_files is None else await self.fetch_files()
 
     @property
-    def written(self) -> str:
+    def written_text(self) -> str:
         """The text of the answer that this attempt has written so far."""
         is_used = self.journal is not None and self.journal.uses("stream")
         return self.journal.stream.text if self.journal is not None and is_used else ""

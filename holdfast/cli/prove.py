@@ -65,7 +65,7 @@ def prove(
     plan = Plan(
         app=app or _configured_app(config),
         config=config,
-        database=_checked(database),
+        database=_check_database(database),
         texts=_lines(texts),
         agent=agent,
         messages=messages,
@@ -89,7 +89,7 @@ def _configured_app(config: Path | None) -> str:
     return settings.app
 
 
-def _checked(database: str) -> str:
+def _check_database(database: str) -> str:
     if database and not database.startswith(("postgresql://", "postgres://")):
         raise WrongUsage("--database names a PostgreSQL server; without it, SQLite files are used")
     return database

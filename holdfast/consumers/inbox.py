@@ -264,7 +264,7 @@ async def _answer(agent: Agent, turn: Turn) -> Answer:
     """Return the answer of an agent: the text that it wrote, and behind it what it returns."""
     if turn.journal is not None:
         turn.journal.turn = turn
-    answer, written = await agent.answer(turn), turn.written
+    answer, written = await agent.answer(turn), turn.written_text
     if not written:
         return answer
     match answer:

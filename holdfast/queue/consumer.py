@@ -294,9 +294,9 @@ class Consumer:
 
     async def _give_back_late(self) -> None:
         """Release turns that wait too long for a slot: another process may have one."""
-        patience = self.policy.wait_for_slot
-        while self._waiting and not await self.is_stopping_within(patience):
-            late = time.monotonic() - patience.total_seconds()
+        slot_wait = self.policy.wait_for_slot
+        while self._waiting and not await self.is_stopping_within(slot_wait):
+            late = time.monotonic() - slot_wait.total_seconds()
             await self._release_waiting(claimed_before=late)
         self._gives_back = False
 

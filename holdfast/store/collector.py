@@ -11,7 +11,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def uncollected(function: Callable[P, T]) -> Callable[P, T]:
+def without_collector(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function that creates a batch of objects, none of them garbage.
 
     The collector would look through a claim of 500 a dozen times: an eighth of a drain."""

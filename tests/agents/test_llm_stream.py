@@ -152,7 +152,7 @@ class Written(list[str]):
     """An answer that is written."""
 
     @property
-    def written(self) -> str:
+    def written_text(self) -> str:
         return "".join(self)
 
     async def write(self, piece: str) -> None:
@@ -166,6 +166,6 @@ def test_white_space_around_a_response_is_not_written(pieces: list[str]) -> None
         response = ResponseText(turn)
         for piece in pieces:
             await response.write(piece)
-        return turn.written
+        return turn.written_text
 
     assert asyncio.run(write()) == "".join(pieces).strip()

@@ -194,3 +194,46 @@ def test_prose_of_documents_has_at_most_100_characters(project: Path) -> None:
     write(project / "docs/page.md", f"{fits}\n{code}\n{table}\n{link}\n{too_long}\n")
     [fault] = check.long_prose(project)
     assert fault == "docs/page.md:7: 101 characters; prose has at most 100"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "name"),
+    [
+        ("a.py", "def _place_of(row): ...\n", "_place_of"),
+        ("a.py", "class UnheardClaims: ...\n", "UnheardClaims"),
+        ("a.py", "for told in range(3): ...\n", "told"),
+        ("a.py", "def read(letters): ...\n", "letters"),
+        ("a.js", "    this.place = 1;\n", "place"),
+        ("a.js", "  #tellEnd(number) {\n", "tellEnd"),
+        ("a.css", ".verdict-line {\n", "verdict-line"),
+    ],
+)
+def test_a_private_word_in_a_name_is_refused(
+    project: Path, file: str, text: str, name: str
+) -> None:
+    write(project / "holdfast" / file, text)
+    [fault] = check.names(project)
+    assert fault.startswith(f"holdfast/{file}:1: {name} has the word")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("a.py", "class Found: ...\n"),
+        ("a.py", "async def _listed(): ...\n"),
+        ("a.js", "export function wrapped(node) {\n"),
+    ],
+)
+def test_a_function_or_class_is_not_named_by_a_bare_participle(
+    project: Path, file: str, text: str
+) -> None:
+    write(project / "holdfast" / file, text)
+    [fault] = check.names(project)
+    assert "is a bare participle" in fault
+
+
+def test_words_of_the_field_are_names(project: Path) -> None:
+    names = "dead_letters, replace, placeholder, tombstone, found = 1, 2, 3, 4, 5\n"
+    write(project / "holdfast/a.py", f"{names}class Settled: ...\ndef find_answered(): ...\n")
+    write(project / "holdfast/a.css", ".box {\n  place-items: center;\n  letter-spacing: 0;\n}\n")
+    assert list(check.names(project)) == []

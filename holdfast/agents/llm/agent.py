@@ -122,7 +122,7 @@ class LlmAgent:
             )
         self._count(turn, result.usage)
         if self._stream:
-            return None if turn.written else NO_ANSWER
+            return None if turn.written_text else NO_ANSWER
         return (result.output or "").strip() or NO_ANSWER
 
     def _count(self, turn: Turn, usage: RunUsage) -> None:

@@ -24,7 +24,7 @@ class Writable(Protocol):
     """The answer of a turn."""
 
     @property
-    def written(self) -> str: ...
+    def written_text(self) -> str: ...
 
     async def write(self, text: str, /) -> None: ...
 
@@ -43,7 +43,7 @@ class ResponseText:
         kept = text.rstrip()
         self._held = text[len(kept) :] if self._begun or kept else ""
         if kept:
-            gap = PARAGRAPH if not self._begun and self._turn.written else ""
+            gap = PARAGRAPH if not self._begun and self._turn.written_text else ""
             self._begun = True
             await self._turn.write(gap + kept)
 

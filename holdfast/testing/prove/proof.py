@@ -67,7 +67,7 @@ async def _run(
     plan: Plan, seed: int, undisturbed: RunHistory | None
 ) -> tuple[RunHistory, SeedReport]:
     inputs = list(plan.inputs())
-    async with _opened(plan) as (store, routing, url, workers), workers.running(plan.workers):
+    async with _open_run(plan) as (store, routing, url, workers), workers.running(plan.workers):
         faults = Faults(seed, url, store, workers)
         async with asyncio.TaskGroup() as group:
             group.create_task(_send(store, routing, plan, inputs, seed))
@@ -87,7 +87,7 @@ async def _run(
 
 
 @asynccontextmanager
-async def _opened(plan: Plan) -> AsyncIterator[tuple[Store, Routing, str, Workers]]:
+async def _open_run(plan: Plan) -> AsyncIterator[tuple[Store, Routing, str, Workers]]:
     """Open a temporary store for one run."""
     async with AsyncExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-prove-"))

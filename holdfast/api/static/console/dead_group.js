@@ -48,7 +48,7 @@ function letterRow(group) {
 export class DeadGroup {
   constructor(page, group, refresh) {
     Object.assign(this, { page, group, refresh });
-    this.bodyId = unique("letters");
+    this.bodyId = unique("dead-letters");
     this.head = element("header", { class: "group-head" });
     this.note = element("div", { class: "group-note" });
     this.body = element("div", { id: this.bodyId, class: "group-body", hidden: true });
@@ -145,12 +145,12 @@ export class DeadGroup {
     this.toggle?.setAttribute("aria-expanded", String(isOpen));
     this.page.note({ group: isOpen ? this.group.group : "" });
     if (isOpen) {
-      this.#openLetters();
+      this.#showRows();
     }
   }
 
-  #openLetters() {
-    const rows = element("ul", { class: "letters" });
+  #showRows() {
+    const rows = element("ul", { class: "dead-letters" });
     const { queue, group } = this.group;
     const query = new URLSearchParams({ queue, group, limit: PAGE });
     this.list = new EndlessList({

@@ -155,20 +155,20 @@ function showLines(room) {
       state.shown.delete(key);
     }
   }
-  let place = list.firstElementChild;
+  let next = list.firstElementChild;
   for (const one of lines) {
     const look = JSON.stringify([one, one.message && isWriting(one.message)]);
     const known = state.shown.get(one.key);
     const node = known?.look === look ? known.node : build(one);
     if (known && known.node !== node) {
-      place = place === known.node ? node : place;
+      next = next === known.node ? node : next;
       known.node.replaceWith(node);
     }
     state.shown.set(one.key, { look, node });
-    if (node === place) {
-      place = node.nextElementSibling;
+    if (node === next) {
+      next = node.nextElementSibling;
     } else {
-      list.insertBefore(node, place);
+      list.insertBefore(node, next);
     }
   }
   at("none").hidden = lines.length > 0;
@@ -259,8 +259,8 @@ async function send(event) {
   await ready;
   const room = state.rooms.find((one) => one.id === state.room);
   const text = at("text").value.trim();
-  const said = { text, channel: room?.id, thread_ts: state.thread };
-  if (text && room && await post("/chat/say", said)) {
+  const message = { text, channel: room?.id, thread_ts: state.thread };
+  if (text && room && await post("/chat/say", message)) {
     at("text").value = room.direct ? "" : `@${state.bot.name} `;
     at("messages").scrollTop = at("messages").scrollHeight;
   }

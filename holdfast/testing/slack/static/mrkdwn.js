@@ -64,14 +64,14 @@ function findMark(text, from) {
   return undefined;
 }
 
-function formatted(text, depth = 0) {
+function format(text, depth = 0) {
   const parts = [];
   let from = 0;
   let found = depth < DEEPEST ? findMark(text, 0) : undefined;
   while (found) {
     parts.push(unescapeText(text.slice(from, found.at)));
     const inner = text.slice(found.at + 1, found.end);
-    parts.push(element(found.tag, "", ...formatted(inner, depth + 1)));
+    parts.push(element(found.tag, "", ...format(inner, depth + 1)));
     from = found.end + 1;
     found = findMark(text, from);
   }
@@ -86,12 +86,12 @@ function line(text, names) {
     const [all, code, sign, target, label, name] = found;
     const isKnown = name === undefined || emoji(name);
     if (isKnown) {
-      parts.push(...formatted(text.slice(from, found.index)));
+      parts.push(...format(text.slice(from, found.index)));
       parts.push(piece({ code, sign, target, label, name }, names));
       from = found.index + all.length;
     }
   }
-  return [...parts, ...formatted(text.slice(from))];
+  return [...parts, ...format(text.slice(from))];
 }
 
 function piece({ code, sign, target, label, name }, names) {
