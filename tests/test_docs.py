@@ -127,3 +127,13 @@ def test_issue_14_22_the_database_page_has_the_rules_of_migrations() -> None:
         "only the owner of schema `agent` migrates",
     )  # fmt: skip
     assert [rule for rule in rules if rule not in page] == []
+
+
+def test_five_walks_name_at_most_14_files_each_and_one_sentence_per_step() -> None:
+    _, _, *walks = (ROOT / "docs" / "walk.md").read_text().split("\n## ")
+    assert len(walks) == 5
+    for walk in walks:
+        title, _, body = walk.partition("\n")
+        assert len(set(re.findall(r"holdfast/[\w./]+\.py", body))) <= 14, title
+        steps = re.split(r"^\d+\. ", body, flags=re.MULTILINE)[1:]
+        assert all(len(re.findall(r"\.(?=\s|$)", step)) == 1 for step in steps), title
