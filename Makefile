@@ -15,7 +15,7 @@ found=no; for marks in $(1); do \
 done; [ $$found = yes ] || { echo "no test matches $(ARGS)" >&2; exit 5; }
 endef
 
-.PHONY: help setup up test check fix bench chaos mutants audit sbom pins screenshots dist
+.PHONY: help setup up test check fix bench chaos mutants audit sbom pins screenshots dist docs
 
 help: ## list what there is
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 18
@@ -25,7 +25,7 @@ setup: .venv/.setup ## create .venv with pinned dependencies and .venv/bin/holdf
 up: .venv/.core ## install the core and start Holdfast on SQLite
 	@exec $(BIN)/holdfast up $(ARGS)
 
-test: check ## set-up, all checks and the whole suite
+test: check .venv/.docs ## set-up, all checks and the whole suite
 	$(PYTEST) -n 4 --dist worksteal $(ARGS)
 
 check: .venv/.dev ## format, lint, types, import rules, sizes, queries, references in docs
@@ -42,6 +42,9 @@ fix: .venv/.dev ## mend what can be mended
 
 dist: .venv/.dev ## the wheel and the source archive, in dist/
 	$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist"); b.build_wheel("dist")'
+
+docs: .venv/.docs ## the site of the documentation, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/.dev ## the benchmark: a table, JSON and a chart
 	$(BIN)/python -m bench $(ARGS)
@@ -62,7 +65,7 @@ screenshots: .venv/.dev ## pictures of all pages in docs/images
 	$(BIN)/python -m tools.screenshots $(ARGS)
 
 pins: ## pin the newest dependencies (needs uv)
-	for set in requirements requirements-core requirements-dev requirements-synapse; do uv pip compile --upgrade --universal --python-version 3.11 \
+	for set in requirements requirements-core requirements-dev requirements-docs requirements-synapse; do uv pip compile --upgrade --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --quiet $$set.in -o $$set.txt \
 	  $$(test $$set = requirements-core && echo -c requirements.txt) || exit 1; done
 
@@ -81,4 +84,8 @@ pins: ## pin the newest dependencies (needs uv)
 
 .venv/.dev: requirements-dev.txt .venv/.setup
 	$(PIP) install --no-deps --require-hashes -r requirements-dev.txt
+	@touch $@
+
+.venv/.docs: requirements-docs.txt .venv/.dev
+	$(PIP) install --no-deps --require-hashes -r requirements-docs.txt
 	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -41,7 +42,8 @@ def test_the_database_page_names_every_function_that_the_store_calls() -> None:
 def snippets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write every Python file of README and how-tos to a folder; its first line is its name."""
     folder = tmp_path_factory.mktemp("snippets")
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]:
+    howtos = sorted((ROOT / "docs" / "howto").glob("*.md"))
+    for page in [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *howtos]:
         for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
             named = re.match(r"# (\w+\.py)\n", block)
             assert named, f"{page.name}: a Python block begins with the name of its file:\n{block}"
@@ -137,3 +139,22 @@ def test_five_walks_name_at_most_14_files_each_and_one_sentence_per_step() -> No
         assert len(set(re.findall(r"holdfast/[\w./]+\.py", body))) <= 14, title
         steps = re.split(r"^\d+\. ", body, flags=re.MULTILINE)[1:]
         assert all(len(re.findall(r"\.(?=\s|$)", step)) == 1 for step in steps), title
+
+
+def test_the_site_is_built_without_warnings_and_asks_no_other_host(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    done = subprocess.run(
+        build,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    loads = re.compile(r"<(?:script|link|img)[^>]*(?:src|href)=\"(https?:[^\"]+)")
+    pages = {page.name: page.read_text() for page in tmp_path.glob("**/*.html")}
+    assert {name: loads.findall(text) for name, text in pages.items() if loads.search(text)} == {}
+    reference = (tmp_path / "reference" / "python.html").read_text()
+    assert 'id="holdfast.AgentHarness.put"' in reference
+    assert "a support desk" in (tmp_path / "search" / "search_index.json").read_text()

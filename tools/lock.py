@@ -10,7 +10,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LOCKS = ("requirements", "requirements-core", "requirements-dev", "requirements-synapse")
+LOCKS = (
+    "requirements",
+    "requirements-core",
+    "requirements-dev",
+    "requirements-docs",
+    "requirements-synapse",
+)
 
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})(?=\s|$)")
 
