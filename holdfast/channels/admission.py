@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from holdfast.channels.base import response_event
 from holdfast.message import Payload
 from holdfast.queue.store import Store
 from holdfast.settings.channels.table import ChannelTable
 from holdfast.settings.channels.table import Pairing as PairingPolicy
+from holdfast.store.bot_counts import BotCounts
 from holdfast.store.pairing import (
     ID_LENGTH,
     MOST_REQUESTS,
@@ -25,13 +24,6 @@ from holdfast.telemetry import PAIRING_FULL
 from holdfast.telemetry.logs import Entry
 
 log = logging.getLogger(__name__)
-
-BOT_ANSWERS = 10
-"""Messages of bots that are answered in a conversation before a person has to write."""
-BOT_WINDOW = timedelta(minutes=10)
-"""Time after which messages of bots no longer count."""
-BOT_CONVERSATIONS = 1000
-"""Conversations whose bots are counted; the one that was quiet longest is dropped first."""
 
 ANNOUNCED_CODES = 1000
 """Codes that this process remembers to have sent, so that it need not ask the store."""
@@ -88,6 +80,11 @@ class Rules:
             return not self.allow
         return self.pairing == "code" and sender.is_bot and self.bots
 
+    @property
+    def allows_bots(self) -> bool:
+        """Whether there may be bots that are answered."""
+        return self.bots or bool(self.allow)
+
     def allows_bot(self, sender: Sender) -> bool:
         return self.bots or _is_listed(sender, self.allow)
 
@@ -125,17 +122,11 @@ ADMITTED = Decision(is_admitted=True)
 class Admission:
     """Decides for one channel whose messages are stored."""
 
-    def __init__(
-        self,
-        store: Store,
-        channel: str,
-        rules: Rules,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, store: Store, channel: str, rules: Rules) -> None:
         self._store = store
         self._channel = channel
         self._rules = rules
-        self._bots = BotCounts(clock)
+        self._bots = BotCounts(store, channel)
         self._announced: OrderedDict[str, None] = OrderedDict()
         self._is_full = False
 
@@ -143,14 +134,15 @@ class Admission:
         """Decide about one message. Call it for each one, also for those without a mention."""
         rules = self._rules
         if not sender.is_bot:
-            self._bots.reset(sender.conversation)
+            if rules.allows_bots:
+                await self._bots.reset(sender.conversation)
         elif not rules.allows_bot(sender):
             return _refuse("bots are ignored")
         if rules.denies(sender):
             return _refuse("on a deny-list, or not on the list of groups")
         if not rules.is_addressed(sender):
             return _refuse("the bot is not mentioned")
-        if sender.is_bot and not self._bots.count(sender.conversation):
+        if sender.is_bot and not await self._bots.count(sender.conversation):
             return _refuse("too many messages of bots without a person's")
         if rules.admits(sender):
             return ADMITTED
@@ -206,33 +198,6 @@ class Admission:
         if not self._is_full:
             log.warning(Entry(PAIRING_FULL, channel=self._channel, most=MOST_REQUESTS))
         self._is_full = True
-
-
-class BotCounts:
-    """Messages of bots by conversation, since the last message of a person. Memory is bounded.
-
-    Counted by process: bots whose messages reach several processes get as many times the limit."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._counted_at: OrderedDict[str, deque[float]] = OrderedDict()
-
-    def reset(self, conversation: str) -> None:
-        self._counted_at.pop(conversation, None)
-
-    def count(self, conversation: str) -> bool:
-        """Count a message. Returns False if it is over the limit."""
-        now = self._clock()
-        times = self._counted_at.setdefault(conversation, deque())
-        self._counted_at.move_to_end(conversation)
-        if len(self._counted_at) > BOT_CONVERSATIONS:
-            self._counted_at.popitem(last=False)
-        while times and times[0] <= now - BOT_WINDOW.total_seconds():
-            times.popleft()
-        if len(times) >= BOT_ANSWERS:
-            return False
-        times.append(now)
-        return True
 
 
 def _pair(request: Pairing, *, is_announced: bool) -> Decision:

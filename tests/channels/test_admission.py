@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from holdfast.channels.admission import (
-    BOT_ANSWERS,
-    BOT_CONVERSATIONS,
-    BOT_WINDOW,
-    Admission,
-    BotCounts,
-    Rules,
-    Sender,
-    rules_of,
-)
+from holdfast.channels.admission import Admission, Rules, Sender, rules_of
 from holdfast.queue.store import Store
 from holdfast.settings.channels.table import ChannelTable
+from holdfast.store import bot_counts
+from holdfast.store.bot_counts import MOST_ANSWERS, WINDOW, BotCounts
 from holdfast.store.pairing import open_pairings
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
@@ -113,26 +107,49 @@ async def test_bots_are_ignored_unless_allowed(
     assert await is_admitted(store, Sender(id="robot", is_bot=True), **keys) is admitted
 
 
-async def test_bots_that_answer_each_other_are_stopped_until_a_person_writes(store: Store) -> None:
-    now = 0.0
-    admission = Admission(store, "post", Rules(pairing="open", bots=True), clock=lambda: now)
-
-    async def admitted(count: int, **about: Any) -> int:
-        sender = Sender(conversation="post:g", is_mentioned=True, is_direct=False, **about)
-        return sum([(await admission.decide(sender)).is_admitted for _ in range(count)])
-
-    assert await admitted(BOT_ANSWERS + 5, id="robot", is_bot=True) == BOT_ANSWERS
-    assert await admitted(1, id="ada") == 1
-    assert await admitted(BOT_ANSWERS + 5, id="robot", is_bot=True) == BOT_ANSWERS
-    now = BOT_WINDOW.total_seconds() + 1
-    assert await admitted(1, id="robot", is_bot=True) == 1
+async def admitted(admission: Admission, count: int, **about: Any) -> int:
+    """Return how many of `count` messages in a group are admitted."""
+    sender = Sender(conversation="post:g", is_mentioned=True, is_direct=False, **about)
+    return sum([(await admission.decide(sender)).is_admitted for _ in range(count)])
 
 
-def test_the_counts_of_bots_are_bounded() -> None:
-    counts = BotCounts()
-    for number in range(BOT_CONVERSATIONS * 2):
-        counts.count(f"post:{number}")
-    assert len(counts._counted_at) == BOT_CONVERSATIONS
+@both_engines
+async def test_bots_that_answer_each_other_are_stopped_until_a_person_writes(
+    store: Store, clock: Clock
+) -> None:
+    admission = Admission(store, "post", Rules(pairing="open", bots=True))
+    robot: dict[str, Any] = {"id": "robot", "is_bot": True}
+    assert await admitted(admission, MOST_ANSWERS + 5, **robot) == MOST_ANSWERS
+    assert await admitted(admission, 1, id="ada") == 1
+    assert await admitted(admission, MOST_ANSWERS + 5, **robot) == MOST_ANSWERS
+    clock.tick(seconds=WINDOW.total_seconds() + 1)
+    assert await admitted(admission, 1, **robot) == 1
+
+
+@both_engines
+async def test_the_limit_of_bots_holds_over_all_processes(another_store: StoreFactory) -> None:
+    rules = Rules(pairing="open", bots=True)
+    admissions = [Admission(await another_store(), "post", rules) for _ in range(2)]
+    robot: dict[str, Any] = {"id": "robot", "is_bot": True}
+    both = await asyncio.gather(*(admitted(one, MOST_ANSWERS, **robot) for one in admissions))
+    assert sum(both) == MOST_ANSWERS
+    await admitted(admissions[0], 1, id="ada")
+    assert await admitted(admissions[1], 1, **robot) == 1
+
+
+async def test_the_counts_of_bots_are_bounded_and_name_nobody(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bot_counts, "MOST_CONVERSATIONS", 2)
+    counts = BotCounts(store, "post")
+    for number in range(3):
+        clock.tick(seconds=1)
+        await counts.count(f"post:ada{number}")
+    assert len(await store.setting("bots/post")) == 2
+    assert "ada" not in str(await store.setting("bots/post"))
+    clock.tick(seconds=WINDOW.total_seconds() + 1)
+    await counts.count("post:ada1")
+    assert len(await store.setting("bots/post")) == 1
 
 
 async def open_responses(store: Store) -> list[tuple[str | None, str, str]]:

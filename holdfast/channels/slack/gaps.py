@@ -235,7 +235,7 @@ class Gaps:
             "is_ext_shared_channel": channel.get("is_ext_shared"),
         }
         new = message_of(body, bot, self._workspace.access.permissions)
-        if new is None or not self._workspace.is_no_loop(new.event):
+        if new is None or not await self._workspace.is_no_loop(new.event):
             return False
         return await self._put(new) is not None
 

@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from holdfast.channels.admission import BotCounts
 from holdfast.channels.base import NotNow, Put
 from holdfast.channels.budget import EditBudget
 from holdfast.channels.rate_limits import RateLimits
@@ -28,6 +27,7 @@ from holdfast.channels.watermark import Watermarks
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload, conversation_of
 from holdfast.queue.store import Store
+from holdfast.store.bot_counts import BotCounts
 from holdfast.telemetry import RECEIVE_FAILED, SLACK_REACHABLE, SLACK_SIGN_IN_FAILED
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.redaction import hide
@@ -55,7 +55,7 @@ class Workspace:
         self.access = access
         self._store = store
         self.edits = EditBudget(store)
-        self._bots = BotCounts()
+        self._bots = None if store is None else BotCounts(store, "slack")
         self._signed_in = asyncio.Event()
         self.listening = asyncio.Event()
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -193,7 +193,7 @@ class Workspace:
             again."""
             new = message_of(body, bot, self.access.permissions)
             try:
-                if new is not None and self.is_no_loop(new.event):
+                if new is not None and await self.is_no_loop(new.event):
                     await (put(new) if self._gaps is None else self._gaps.receive(new))
                 elif new is None and self._store is not None:
                     await apply_change(self._store, body)
@@ -216,12 +216,14 @@ class Workspace:
         app.use(receive)
         return app
 
-    def is_no_loop(self, event: Payload) -> bool:
+    async def is_no_loop(self, event: Payload) -> bool:
         """Count the messages of other bots. Returns False if they talk without a person."""
+        if self._bots is None or not self.access.permissions.bots:
+            return True
         conversation = conversation_of(event)
         if is_bot(event):
-            return self._bots.count(conversation)
-        self._bots.reset(conversation)
+            return await self._bots.count(conversation)
+        await self._bots.reset(conversation)
         return True
 
     @asynccontextmanager
