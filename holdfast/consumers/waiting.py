@@ -30,7 +30,8 @@ class WaitingTurns:
             if on_settled is not None:
                 on_settled(turn, outcome, result)
             if isinstance(outcome, Snooze) and isinstance(result, Settled):
-                self._settled.put_nowait(turn.primary.id)
+                for event_id in turn.ids:
+                    self._settled.put_nowait(event_id)
 
         return note_settled
 

@@ -115,19 +115,20 @@ class JournalTable(Protocol):
     async def signal(
         self, event_id: int, name: str, value: Any, *, actor: str | None = None
     ) -> bool:
-        """Keep a signal for a live event and resume the event if it waits for that name.
+        """Keep a signal for a live event and resume its turn if that waits for the name.
 
         An `actor` is recorded in the audit log in the same transaction. Returns False if the event
         is not live."""
 
     async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
-        """Take the oldest signal of the name `step.signal` that no step took.
+        """Take the oldest signal of the name `step.signal` to an event of the turn, if no step
+        took it.
 
         Taking it and recording the step as done are one transaction. Returns the step with the
         value as its result, None if there is no signal: nothing is recorded then. Raises
         LeaseLost."""
 
     async def resume_signalled(self, event_id: int | None = None) -> int:
-        """Make waiting events due for which a signal came while they were about to wait.
+        """Make waiting turns due for which a signal came while they were about to wait.
 
-        Of one event, or of all. Returns how many."""
+        Looks at the signals of one event, or of all. Returns how many."""

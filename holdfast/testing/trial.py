@@ -98,7 +98,8 @@ class Trial:
             ).with_backoff(turn, outcome)
             await self.store.settle([(turn, outcome)], max_attempts=MAX_ATTEMPTS)
             if isinstance(outcome, Snooze):
-                await self.store.resume_signalled(turn.primary.id)
+                for event_id in turn.ids:
+                    await self.store.resume_signalled(event_id)
             done.append((Turn(turn, turn.primary.target or self.app.default), outcome))
             await self._index()
         self.worked += done

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, Unknown
 from holdfast.queue.outcome import Done, Retry, Snooze
 from holdfast.queue.store import Store
 from holdfast.testing.clock import START, Clock
-from holdfast.testing.trial import trial
+from holdfast.testing.trial import Trial, trial
 from tests.agents.trials import Effects, journal_of, outcomes, texts, trial_on
 
 DAY = timedelta(days=1)
@@ -318,3 +318,61 @@ async def test_a_wait_outside_of_a_running_turn_is_refused() -> None:
             await kept[0].sleep(1)
         with pytest.raises(StepError, match="works in a running turn only"):
             await Turn(kept[0].leased, "agent").sleep(1)
+
+
+async def work_collected(trial: Trial) -> list[tuple[int, str]]:
+    """Work one collected turn, if any is ready. Returns its size and the type of its outcome."""
+    store, handle = trial.store, trial.app.worker(trial.store, trial.files).handle
+    turns = await store.claim(
+        "inbox", ["all", ""], limit=1, lease=timedelta(minutes=1), collect_limit=10
+    )
+    outcomes = [await handle(turn) for turn in turns]
+    await store.settle(list(zip(turns, outcomes, strict=True)))
+    return [
+        (len(turn.events), type(outcome).__name__)
+        for turn, outcome in zip(turns, outcomes, strict=True)
+    ]
+
+
+async def test_a_collected_turn_sleeps_and_goes_on_with_its_messages(
+    store: Store, clock: Clock
+) -> None:
+    effects = Effects()
+
+    async def answer(turn: Turn) -> Answer:
+        await turn.step("before", effects.note, len(turn.events))
+        await turn.sleep(DAY)
+        return f"{len(turn.events)} messages"
+
+    app = AgentHarness()
+    app.add("all", answer, turns="collect")
+    async with trial_on(store, clock, app) as trial:
+        await trial.say("one")
+        await trial.say("two")
+        assert await work_collected(trial) == [(2, "Snooze")]
+        clock.tick(hours=12)
+        await trial.say("three")
+        assert await work_collected(trial) == []
+        clock.tick(hours=12)
+        assert await work_collected(trial) == [(2, "Done")]
+        assert await work_collected(trial) == [(1, "Snooze")]
+        assert await texts(trial) == ["2 messages"]
+    assert effects == [2, 1]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+async def test_a_signal_to_any_message_of_a_collected_turn_resumes_it(
+    store: Store, clock: Clock, which: int
+) -> None:
+    async def answer(turn: Turn) -> Answer:
+        return f"{len(turn.events)} messages got {await turn.signal('paid')}"
+
+    app = AgentHarness()
+    app.add("all", answer, turns="collect")
+    async with trial_on(store, clock, app) as trial:
+        ids = [await trial.say("one"), await trial.say("two")]
+        assert await work_collected(trial) == [(2, "Snooze")]
+        await trial.say("three")
+        await app.signal(ids[which], "paid", 7)
+        assert await work_collected(trial) == [(2, "Done")]
+        assert await texts(trial) == ["2 messages got 7"]

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
 from holdfast.queue.event import NewEvent
+from holdfast.queue.journal import JournalEntry, Step
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Settled, Snooze
 from holdfast.queue.store import Filter, Store, SweepPolicy
 from holdfast.queue.turn import LeasedTurn
@@ -191,6 +192,35 @@ class StoreMachine(RuleBasedStateMachine):
                 assert kept
             except LeaseLost:
                 assert not kept
+
+    @rule(queue=queues, wanted=served, collect_limit=st.sampled_from([10, 10, 2]), delay=delays)
+    def wait_for_signal(
+        self, queue: str, wanted: tuple[str, ...], collect_limit: int, delay: timedelta
+    ) -> None:
+        """Claim turns that wait and are given back. A message comes meanwhile; a zombie cannot
+        wait."""
+        turns = self.claim(queue, wanted, 5, collect_limit, 3, WORKERS[0])
+        for turn in [*turns, *self.turns[:1]]:
+            wait = Step(key="w", state="started", attempt=1, kind="signal", signal="paid")
+            is_held = self.model.wait_for_signal(held(turn))
+            try:
+                self.run(self.store.record(JournalEntry(turn=turn, steps=[wait])))
+                assert is_held
+            except LeaseLost:
+                assert not is_held
+        self.end([(turn, Snooze(delay)) for turn in turns], 3)
+        firsts = [turn.primary for turn in turns]
+        alike = [
+            NewEvent(event=first.event, queue=queue, target=first.target, lane=first.lane)
+            for first in firsts
+        ]
+        self.put(alike, None)
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data())
+    def signal(self, data: st.DataObject) -> None:
+        event_id = data.draw(st.sampled_from(self.pick(data).ids), label="event")
+        assert self.run(self.store.signal(event_id, "paid", 1)) == self.model.signal(event_id)
 
     @precondition(lambda self: self.turns)
     @rule(data=st.data(), count=st.integers(1, 3), max_attempts=st.sampled_from([3, 1]))

@@ -60,6 +60,22 @@ class Model(Tables):
             self.live[turn.ids[0]].state = state
         return held
 
+    def wait_for_signal(self, turn: Held) -> bool:
+        """Record that a turn waits. Returns whether its first event is held."""
+        row = self.live.get(turn.ids[0])
+        if row is None or row.fence != turn.fence:
+            return False
+        self.waits.add(row.id)
+        return True
+
+    def signal(self, event_id: int) -> bool:
+        if event_id not in self.live:
+            return False
+        primary = self.primary_of(self.live[event_id])
+        if primary.id in self.waits and primary.fence == 0:
+            primary.vt = min(primary.vt, self.clock())
+        return True
+
     def settle(
         self, turn: Held, outcome: Outcome, max_attempts: int = DEFAULT_MAX_ATTEMPTS
     ) -> str | None:
@@ -194,6 +210,9 @@ class Model(Tables):
             return due and may_share_turn(head.queue, head.event, row.event)
 
         lane = [row for row in self.lane_of(head) if row.id > head.id]
+        if head.id in self.waits and head.attempts == 0:
+            behind = [row for row in lane[: collect_limit - 1] if row.attempts == 0]
+            return [row.id for row in behind if self.claimed_together(head, row)]
         return (
             [row.id for row in itertools.takewhile(joins, lane)][: collect_limit - 1]
             if joins(head)

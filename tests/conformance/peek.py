@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg.rows import dict_row
 
-TABLES = ("event", "event_hist", "message_key", "target_limit")
+TABLES = ("event", "event_hist", "message_key", "target_limit", "step", "signal")
 TIMES = ("event_ts", "vt", "finished_at")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ class Peek(Protocol):
         """All rows of event or event_hist by id, in Python's types."""
 
     def clear(self) -> None:
-        """No events, no keys, no limits; what numbers were used stays used."""
+        """No events, no steps, no keys, no limits; what numbers were used stays used."""
 
 
 @contextmanager

@@ -72,6 +72,8 @@ class Tables:
     keys: dict[tuple[str, str], Key] = field(default_factory=dict)
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
     fences: set[int] = field(default_factory=set)
+    waits: set[int] = field(default_factory=set)
+    """Events whose turn recorded that it waits for a signal."""
 
     def is_leased(self, row: Row) -> bool:
         return row.fence > 0 and row.vt > self.clock()
@@ -97,6 +99,17 @@ class Tables:
             (row for row in self.live.values() if (row.queue, row.lane) == (of.queue, of.lane)),
             key=lambda row: row.id,
         )
+
+    def claimed_together(self, head: Row, row: Row) -> bool:
+        return head.claimed != () and head.claimed[-1:] == row.claimed[-1:]
+
+    def primary_of(self, row: Row) -> Row:
+        """Return the first event of the turn that an event is in, or was in when it was given
+        back."""
+        heads = (one for one in self.lane_of(row) if one.head)
+        head = next(heads, row)
+        is_same = head.fence == row.fence and self.claimed_together(head, row)
+        return head if is_same else row
 
     def store(self, new: NewEvent, parent: Row | None) -> int | None:
         if new.message_id is not None and (new.queue, new.message_id) in self.keys:

@@ -43,3 +43,27 @@ async def test_a_signal_between_the_look_and_the_settle_is_not_missed(store: Sto
         [response] = await app.responses("api")
     assert response.event["message"] == "got 1"
     assert noted == [outcome]
+
+
+@both_engines
+async def test_a_signal_to_the_second_message_of_a_turn_is_not_missed(store: Store) -> None:
+    async def answer(turn: Turn) -> Answer:
+        return f"got {await turn.signal('paid')}"
+
+    async def claim() -> list[LeasedTurn]:
+        return await store.claim("inbox", ["all", ""], limit=1, lease=LEASE, collect_limit=10)
+
+    app, waiting = AgentHarness(), WaitingTurns(store)
+    app.add("all", answer, turns="collect")
+    with app.using(store):
+        for message_id in ("m1", "m2"):
+            await app.put("hi", message_id=message_id)
+        [turn] = await claim()
+        outcome = await app.worker(store, Path("none")).handle(turn)
+        await app.signal("m2", "paid", 1)
+        [result] = await store.settle([(turn, outcome)])
+        waiting.after(None)(turn, outcome, result)
+        running = asyncio.create_task(waiting.run())
+        [again] = await until(claim)
+        running.cancel()
+    assert again.ids == turn.ids

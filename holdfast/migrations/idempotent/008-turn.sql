@@ -1,51 +1,114 @@
 -- Turns that are held.
 --
---   collect      adds the events right behind a head to its turn
+--   collect      adds the events right behind a head to its turn: untried_behind are those that
+--                wait, claimed_behind those of a turn that was given back
+--   primary_of   the first event of an event's turn
 --   gather       the same for a turn that is held already
 --   renew        extends leases and says which are lost
 --   checkpoint   stores progress with a turn
 --   handed_on    how many messages came of one
 --   spent        how many lines and files came of one
 
--- Adds the untried, due events right behind a freshly claimed head to its turn, up to a number and
--- 1 MiB: those of the same target and, in the inbox, of the same conversation, person and token.
--- An event that was tried before is worked alone.
+-- Adds events right behind a freshly claimed head to its turn. An event that was tried before is
+-- worked alone. One that recorded steps and was given back, as a turn that waits is, comes back
+-- with the events of that turn and no others, or its steps would be those of other messages.
 create or replace function agent.collect(_turn agent.event, _collect_limit int4)
 returns setof agent.event
+language plpgsql security invoker
+as $$
+declare
+    _claimed_at timestamptz := _turn.claimed[cardinality(_turn.claimed)];
+    _claimed_before timestamptz := _turn.claimed[cardinality(_turn.claimed) - 1];
+    _followers int8[];
+begin
+    if _turn.lane is null or _turn.attempts > 1 then
+        return;
+    end if;
+    if _claimed_before is not null and exists (select from agent.step where event_id = _turn.id)
+    then
+        _followers := agent.claimed_behind(_turn, _claimed_before, _collect_limit);
+    else
+        _followers := agent.untried_behind(_turn, _collect_limit);
+    end if;
+    return query
+    update agent.event as event
+    -- The time of the head's claim: it tells which events were claimed together.
+    set attempts = event.attempts + 1, vt = _turn.vt, claimed = event.claimed || _claimed_at
+      , fence = _turn.fence, holder = _turn.holder, updated_at = agent.now()
+    where event.id = any (_followers)
+    returning event.*;
+end
+$$;
+
+-- The untried, due events right behind a head, up to a number and 1 MiB: those of the same target
+-- and, in the inbox, of the same conversation, person and token.
+create or replace function agent.untried_behind(_turn agent.event, _collect_limit int4)
+returns int8[]
 language plpgsql security invoker
 as $$
 declare
     _now timestamptz := agent.now();
     _size int4 := octet_length(_turn.event::text);
     _key text[] := case when _turn.queue = 'inbox' then agent.collect_key(_turn.event) end;
-    _followers int8[];
 begin
-    if _turn.lane is null or _turn.attempts > 1 then
-        return;
-    end if;
-    select array_agg(run.id) into _followers
-    from
-    ( select next.id
-           , bool_and(next.attempts = 0 and next.vt <= _now and next.target = _turn.target
-               and (_key is null or next.sent_by is not distinct from _turn.sent_by
-                 and agent.collect_key(next.event) = _key)) over line as fit
-           , sum(octet_length(next.event::text)) over line as size
+    return array
+    ( select run.id
       from
-      ( select id, attempts, vt, target, sent_by, event from agent.event
+      ( select next.id
+             , bool_and(next.attempts = 0 and next.vt <= _now and next.target = _turn.target
+                 and (_key is null or next.sent_by is not distinct from _turn.sent_by
+                   and agent.collect_key(next.event) = _key)) over line as fit
+             , sum(octet_length(next.event::text)) over line as size
+        from
+        ( select id, attempts, vt, target, sent_by, event from agent.event
+          where queue = _turn.queue and lane = _turn.lane
+            and case when head then 0 else id end > _turn.id
+          order by case when head then 0 else id end
+          limit _collect_limit - 1
+        ) as next
+        window line as (order by next.id rows unbounded preceding)
+      ) as run
+      where run.fit and run.size + _size <= 1024 * 1024
+    );
+end
+$$;
+
+-- The untried events behind a head that were last claimed with it.
+create or replace function agent.claimed_behind
+( _turn agent.event, _claimed_at timestamptz, _collect_limit int4 ) returns int8[]
+language plpgsql security invoker
+as $$
+begin
+    return array
+    ( select next.id
+      from
+      ( select id, attempts, claimed from agent.event
         where queue = _turn.queue and lane = _turn.lane
           and case when head then 0 else id end > _turn.id
         order by case when head then 0 else id end
         limit _collect_limit - 1
       ) as next
-      window line as (order by next.id rows unbounded preceding)
-    ) as run
-    where run.fit and run.size + _size <= 1024 * 1024;
-    return query
-    update agent.event as event
-    set attempts = event.attempts + 1, vt = _turn.vt, claimed = event.claimed || _now
-      , fence = _turn.fence, holder = _turn.holder, updated_at = _now
-    where event.id = any (_followers)
-    returning event.*;
+      where next.attempts = 0 and next.claimed[cardinality(next.claimed)] = _claimed_at
+    );
+end
+$$;
+
+-- The first event of the turn that an event is in, or was in when the turn was given back: the
+-- event itself if it is the head of its lane, or was not claimed with the head. Null if it is gone.
+create or replace function agent.primary_of(_id int8) returns int8
+language plpgsql stable security invoker
+as $$
+begin
+    return
+    ( select coalesce(first.id, event.id)
+      from agent.event as event
+      left join agent.event as first
+        on first.queue = event.queue and first.lane = event.lane
+          and case when first.head then 0 else first.id end = 0
+          and first.fence = event.fence
+          and first.claimed[cardinality(first.claimed)] = event.claimed[cardinality(event.claimed)]
+      where event.id = _id
+    );
 end
 $$;
 

@@ -3,7 +3,7 @@
 --   record_journal    stores entries of many turns, each under its fence
 --   record_step       stores one step of one turn
 --   put_step, write_journal, write_text  their parts
---   signal_event      keeps a signal for an event and resumes it if it waits for that name
+--   signal_event      keeps a signal for an event and resumes its turn if it waits for that name
 --   take_signal       the oldest signal of a name, as the result of a step
 --   resume_signalled  makes events due that wait for a signal that is there
 --   assume_effects    decides about once-steps that may have happened
@@ -163,8 +163,11 @@ returns bool
 language plpgsql security invoker
 as $$
 begin
-    perform from agent.event where id = _id for no key update;
-    if not found then
+    -- In the order of ids, as everywhere: resuming the turn changes its first event.
+    if _id <> all (array
+        ( select id from agent.event where id in (_id, agent.primary_of(_id))
+          order by id for no key update ))
+    then
         return false;
     end if;
     insert into agent.signal (event_id, name, value, created_at)
@@ -174,13 +177,14 @@ begin
 end
 $$;
 
--- _step: as in record_journal, with `signal`, the name. The oldest signal of that name becomes its
--- result; `value` is null if there is none.
+-- _step: as in record_journal, with `signal`, the name, and `ids`, the events of the turn. The
+-- oldest signal of that name to one of them becomes its result; `value` is null if there is none.
 create or replace function agent.take_signal
 ( _id int8, _fence int8, _step jsonb, out held bool, out value text )
 language plpgsql security invoker
 as $$
 declare
+    _ids int8[] := array(select jsonb_array_elements_text(_step -> 'ids'));
     _signal int8;
 begin
     perform from agent.event where id = _id and fence = _fence and fence > 0 for no key update;
@@ -189,7 +193,8 @@ begin
         return;
     end if;
     select signal.id, signal.value into _signal, value from agent.signal as signal
-    where signal.event_id = _id and signal.name = _step ->> 'signal' and signal.taken_by is null
+    where signal.event_id = any (_id || _ids) and signal.name = _step ->> 'signal'
+      and signal.taken_by is null
     order by signal.id
     limit 1;
     if found then
@@ -200,16 +205,17 @@ begin
 end
 $$;
 
--- Null: all events. Returns their number.
+-- _id: an event of the turn; null resumes all turns. Returns their number.
 create or replace function agent.resume_signalled(_id int8 default null) returns int4
 language plpgsql security invoker
 as $$
 declare
     _now timestamptz := agent.now();
     _ids int8[] := array
-    ( select signal.event_id
+    ( select step.event_id
       from agent.signal as signal
-      join agent.step as step on step.event_id = signal.event_id and step.signal = signal.name
+      cross join lateral (select agent.primary_of(signal.event_id)) as turn (id)
+      join agent.step as step on step.event_id = turn.id and step.signal = signal.name
       where signal.taken_by is null and (_id is null or signal.event_id = _id)
         and step.kind = 'signal' and step.state = 'started' );
     _resumed text[];

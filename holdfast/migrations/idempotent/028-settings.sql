@@ -24,9 +24,9 @@ begin
     end loop;
     for _names, _settings in values
         -- One index per table, in its order, from the front.
-        ( array['promote', 'promote_lane', 'claim_turns', 'lock_ready', 'collect', 'claim_event'
-               , 'longest_waiting', 'next_due', 'has_late', 'place_activity', 'read_activity'
-               , 'activity_page']
+        ( array['promote', 'promote_lane', 'claim_turns', 'lock_ready', 'collect'
+               , 'untried_behind', 'claimed_behind', 'claim_event', 'longest_waiting', 'next_due'
+               , 'has_late', 'place_activity', 'read_activity', 'activity_page']
         , 'enable_seqscan=off enable_bitmapscan=off enable_hashjoin=off enable_mergejoin=off'
           ' enable_sort=off jit=off plan_cache_mode=force_generic_plan' )
       , ( array['settle', 'settle_turns']
@@ -35,8 +35,8 @@ begin
         -- Few rows by key.
       , ( array['take_lanes', 'are_first', 'lock_limits', 'slots_left', 'gather', 'handed_on'
                , 'spent', 'checkpoint', 'emits', 'rename_emits', 'record_journal', 'record_step'
-               , 'write_journal', 'write_text', 'take_signal', 'resume_signalled', 'keep_lines'
-               , 'erase_lines']
+               , 'write_journal', 'write_text', 'primary_of', 'take_signal', 'resume_signalled'
+               , 'keep_lines', 'erase_lines']
         , 'enable_seqscan=off enable_bitmapscan=off jit=off plan_cache_mode=force_generic_plan' )
         -- Arrays of ids joined with arrays of results. Both look short to the planner, and nested
         -- loops over two long ones take the square of their length. Called by settle, so hash joins

@@ -110,7 +110,7 @@ async def take_signal(connections: Connections, turn: LeasedTurn, step: Step) ->
     """Take a signal as the result of a step. Returns the step, None if there is no signal."""
     [(held, value)] = await connections.rows(
         "select held, value from agent.take_signal(%s, %s, %s)",
-        (turn.primary.id, turn.fence, dump(step_row(step))),
+        (turn.primary.id, turn.fence, dump(step_row(step) | {"ids": turn.ids})),
     )
     if not held:
         return Lost(turn)

@@ -15,7 +15,7 @@ from holdfast.queue.turn import LeasedTurn
 from holdfast.store.collector import without_collector
 from holdfast.store.payload import dump, may_share_turn, parse
 from holdfast.store.sqlite.connection import load
-from holdfast.store.sqlite.rows import MICROSECOND, Moments, event_of
+from holdfast.store.sqlite.rows import MICROSECOND, Moments, event_of, micros
 from holdfast.store.sqlite.writer import Writing
 
 SQL = load()
@@ -153,7 +153,30 @@ def _find_followers(
 ) -> dict[int, list[int]]:
     """Find the events that join the turns of untried heads, by the id of the head."""
     fresh = db.connection.execute(SQL["fresh_heads"], {"ids": dump(heads)}).fetchall()
-    return {head: _find_run_behind(db, request, head, *values) for head, *values in fresh}
+    limit = request.collect_limit
+    return {
+        head: _find_run_behind(db, request, head, lane, *values)
+        if claimed_before is None
+        else _find_claimed_behind(db, (request.queue, lane), head, claimed_before, limit)
+        for head, lane, claimed_before, *values in fresh
+    }
+
+
+def _find_claimed_behind(
+    db: Writing, queue_lane: tuple[str, str], head: int, claimed_at: int, limit: int
+) -> list[int]:
+    """Find the events of a turn that recorded steps and was given back.
+
+    No others join it, or its steps would be those of other messages."""
+    queue, lane = queue_lane
+    params = {
+        "queue": queue,
+        "lane": lane,
+        "head": head,
+        "claimed_at": claimed_at,
+        "limit": limit - 1,
+    }
+    return [id for (id,) in db.connection.execute(SQL["claimed_behind"], params)]
 
 
 def _find_run_behind(
@@ -201,11 +224,23 @@ def gather(db: Writing, turn: LeasedTurn, limit: int) -> list[Event]:
     head = turn.primary
     if head.lane is None or head.attempts != 1 or not is_held(turn, read_leases(db, [turn])):
         return []
-    joining = _find_joining(db, head, limit)
+    if _was_given_back(db, head):
+        before = micros(head.claimed[-2])
+        joining = _find_claimed_behind(db, (head.queue, head.lane), head.id, before, limit)
+    else:
+        joining = _find_joining(db, head, limit)
     if joining:
         params = {"id": head.id, "now": db.now, "ids": dump(joining)}
         db.connection.execute(SQL["join_turn"], params)
     return read_events(db.connection, joining)
+
+
+def _was_given_back(db: Writing, head: Event) -> bool:
+    """Return whether a claimed head recorded steps in a turn that was given back."""
+    if len(head.claimed) < 2:
+        return False
+    [has_steps] = db.connection.execute(SQL["has_steps"], {"id": head.id}).fetchone()
+    return bool(has_steps)
 
 
 def _find_joining(db: Writing, head: Event, limit: int) -> list[int]:

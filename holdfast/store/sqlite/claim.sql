@@ -27,10 +27,15 @@ select id from (
 );
 
 -- name: fresh_heads
--- only in the inbox does the payload decide which messages may share a turn
+-- Only in the inbox does the payload decide which messages may share a turn. `claimed_before` is
+-- the last claim of a head that recorded steps and was given back, as a turn that waits is.
 select
-  id, lane, target, sent_by, length(cast(event as blob)) as size,
-  iif(queue = 'inbox', event, null) as event
+  id, lane,
+  iif(
+    claimed <> '[]' and exists (select 1 from step where event_id = event.id),
+    json_extract(claimed, '$[#-1]'), null
+  ) as claimed_before,
+  target, sent_by, length(cast(event as blob)) as size, iif(queue = 'inbox', event, null) as event
 from event
 where id in (select value from json_each(:ids)) and lane is not null and attempts = 0;
 
@@ -42,6 +47,22 @@ from event indexed by event_lane
 where queue = :queue and lane = :lane and iif(head, 0, id) > :head
 order by iif(head, 0, id)
 limit :limit;
+
+-- name: claimed_behind
+-- the untried events that were last claimed with the head
+select id
+from (
+  select id, attempts, claimed
+  from event indexed by event_lane
+  where queue = :queue and lane = :lane and iif(head, 0, id) > :head
+  order by iif(head, 0, id)
+  limit :limit
+)
+where attempts = 0 and json_extract(claimed, '$[#-1]') = :claimed_at
+order by id;
+
+-- name: has_steps
+select exists (select 1 from step where event_id = :id);
 
 -- name: alike_behind
 select
@@ -60,7 +81,8 @@ limit :limit;
 -- name: join_turn
 update event
 set attempts = event.attempts + 1, vt = e.vt, holder = e.holder, fence = e.fence,
-  claimed = json_insert(event.claimed, '$[#]', :now), updated_at = :now
+  claimed = json_insert(event.claimed, '$[#]', json_extract(e.claimed, '$[#-1]')),
+  updated_at = :now
 from event as e
 where e.id = :id and event.id in (select value from json_each(:ids));
 

@@ -91,7 +91,7 @@ def _put_text(db: Writing, event_id: int, write: Write) -> int:
 
 
 def put_signal(db: Writing, event_id: int, name: str, value: str) -> bool:
-    """Keep a signal and resume its event if it waits for it. Returns False if it is not live."""
+    """Keep a signal and resume its turn if it waits for it. Returns False if it is not live."""
     params = {"event_id": event_id, "name": stored_text(name), "value": value, "now": db.now}
     if db.connection.execute(SQL["is_live"], params).fetchone() is None:
         return False
@@ -104,20 +104,20 @@ def take_signal(db: Writing, turn: LeasedTurn, step: Step) -> Step | Lost | None
     """Take a signal as the result of a step. Returns the step, None if there is no signal."""
     if not _holds(db, turn):
         return Lost(turn)
-    event_id, name = turn.primary.id, stored_text(step.signal or "")
-    params = {"event_id": event_id, "name": name, "key": stored_text(step.key)}
+    name = stored_text(step.signal or "")
+    params = {"ids": dump(turn.ids), "name": name, "key": stored_text(step.key)}
     row = db.connection.execute(SQL["next_signal"], params).fetchone()
     if row is None:
         return None
     signal_id, value = row
     db.connection.execute(SQL["take_signal"], params | {"id": signal_id})
     done = replace(step, state="done", result=value)
-    _put_step(db, event_id, done)
+    _put_step(db, turn.primary.id, done)
     return done
 
 
 def resume_signalled(db: Writing, event_id: int | None) -> int:
-    """Make events due that wait for a signal that is there. Returns how many."""
+    """Make turns due that wait for a signal that is there. Returns how many."""
     params = {"event_id": event_id, "now": db.now}
     rows = db.connection.execute(SQL["signalled_waits"], params).fetchall()
     db.connection.execute(SQL["resume"], {"ids": dump([id for id, _ in rows]), "now": db.now})

@@ -88,7 +88,7 @@ insert into signal (event_id, name, value, created_at) values (:event_id, :name,
 
 -- name: next_signal
 select id, value from signal indexed by signal_untaken
-where event_id = :event_id and name = :name and taken_by is null
+where event_id in (select value from json_each(:ids)) and name = :name and taken_by is null
 order by id
 limit 1;
 
@@ -96,12 +96,22 @@ limit 1;
 update signal set taken_by = :key where id = :id;
 
 -- name: signalled_waits
--- events that wait for a signal that is there
+-- first events of turns that wait for a signal that is there, to any event that was claimed with
+-- the first
 select distinct e.id, e.queue
 from signal as s indexed by signal_untaken
+join event as m on m.id = s.event_id
+join event as e on e.id = coalesce(
+  (
+    select h.id from event as h indexed by event_lane
+    where h.queue = m.queue and h.lane = m.lane and iif(h.head, 0, h.id) = 0
+      and h.fence = m.fence
+      and json_extract(h.claimed, '$[#-1]') = json_extract(m.claimed, '$[#-1]')
+  ),
+  m.id
+)
 join step as w
-  on w.event_id = s.event_id and w.signal = s.name and w.kind = 'signal' and w.state = 'started'
-join event as e on e.id = s.event_id
+  on w.event_id = e.id and w.signal = s.name and w.kind = 'signal' and w.state = 'started'
 where s.taken_by is null and (:event_id is null or s.event_id = :event_id)
   and e.fence = 0 and e.vt > :now;
 
