@@ -407,7 +407,7 @@ class AgentHarness:
             self._store = None
 
     async def receive(self, new: NewEvent) -> int | None:
-        """Store a message that came through a channel; its id, or None if it is known already."""
+        """Store a message that came through a channel. Returns its id, None if it is known."""
         channel = self.channels.get(channel_of(new.event))
         text = (
             text_before_routing(new.event) if channel is None else channel.routing_text(new.event)

@@ -68,7 +68,7 @@ async def read(request: Request) -> bytes:
     limits: Limits = request.app.state.api.limits
     try:
         if request.scope.get(HAS_WHOLE_BODY):
-            # Most often so: no time limit is needed, which would cost three timers.
+            # The usual case. A time limit would cost three timers, and is not needed.
             return await _read_chunks(request, lambda _: None)
         began_at = asyncio.get_running_loop().time()
         async with asyncio.timeout(limits.body_stall_seconds) as limit:

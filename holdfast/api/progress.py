@@ -1,4 +1,4 @@
-"""Progress of a message as clients see it: place, steps, hand-offs, and what it waits for."""
+"""Progress of a message as clients see it: position, steps, hand-offs, and awaited signals."""
 
 from __future__ import annotations
 

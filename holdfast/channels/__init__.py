@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Everything that the factory of a channel may use beside its tables."""
+    """Arguments of a channel's factory, beside its tables."""
 
     settings: Settings
     store: Store
@@ -147,7 +147,7 @@ def log_incomplete(known: Mapping[str, Channel]) -> None:
 def receiving(
     known: Mapping[str, Channel], put: Put, *, webhooks_only: bool = False, is_alone: bool = False
 ) -> Iterator[Coroutine[Any, Any, None]]:
-    """Yield what receives messages until cancelled, one coroutine for each channel.
+    """Yield one coroutine for each channel, which receives messages until cancelled.
 
     If a platform refuses its channel, everything else goes on. Only where nothing else could come
     in, because a single channel `is_alone` in the process, is it an error. Every process has

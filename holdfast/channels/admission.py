@@ -26,9 +26,9 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 ANNOUNCED_CODES = 1000
-"""Codes that this process remembers to have sent, so that it need not ask the store."""
+"""Codes that this process has sent. It does not ask the store about them again."""
 DOMAIN = ("*@", "*:")
-"""Beginnings of list entries that stand for all of a domain."""
+"""Prefixes of list entries that name a whole domain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ def rules_of(table: ChannelTable, pairing: PairingPolicy) -> Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether a message is taken, and why not."""
+    """Whether a message is accepted, and the reason if not."""
 
     is_admitted: bool
     reason: str = ""

@@ -98,7 +98,7 @@ class Preview(ABC):
 
 
 class Progress(ABC):
-    """A line that says what the agent does now, shown where the message came from."""
+    """A status line about the agent's work, shown in the conversation of the message."""
 
     @abstractmethod
     def show(self, text: str) -> None:
@@ -136,8 +136,6 @@ class Channel(ABC):
     notifies_senders: bool = False
     """Whether this channel tells senders that their message became a dead letter."""
 
-    # Receiving
-
     @abstractmethod
     async def run(self, put: Put) -> None:
         """Receive messages until cancelled. May return at once if nothing ever comes in."""
@@ -173,8 +171,6 @@ class Channel(ABC):
         """Ask the platform whether the channel could work, for `holdfast doctor`."""
         return ()
 
-    # Reading a message
-
     def routing_text(self, payload: Payload) -> str:
         """Return the text by which a message is routed, without asking the platform."""
         return text_before_routing(payload)
@@ -208,10 +204,8 @@ class Channel(ABC):
         return None
 
     def open_progress(self, draft: Payload, fence: PreviewFence) -> Progress | None:
-        """Prepare to show what the agent does now; None if the platform has no place for it."""
+        """Open the status line of a turn; None if the platform has none."""
         return None
-
-    # Delivering
 
     async def send(self, response: Event) -> None:
         """Deliver a whole response. A crash may make it arrive twice.

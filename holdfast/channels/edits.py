@@ -32,7 +32,7 @@ async def _live_message(store: Store, message_id: str) -> Event | None:
 
 
 def _routed_text(message: Event, text: str) -> str | None:
-    """Return the new text without the prefix that named the agent; None if it has no such one."""
+    """Return the new text without the prefix that named the agent; None without a prefix."""
     if message.routed_text is None:
         return None
     prefix = written_of(message.event).removesuffix(message.routed_text)

@@ -66,7 +66,7 @@ class ScheduleChannel(Channel):
             group.create_task(self._run_regularly(put))
 
     async def send(self, response: Event) -> None:
-        """Take an answer that nobody waits for."""
+        """Do nothing: nobody waits for this answer."""
 
     async def _listen(self) -> None:
         async for name in self._store.wakeups(SCHEDULE):

@@ -18,7 +18,7 @@ from holdfast.telemetry.instruments import Reading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A time without a connection, after which the platform was asked for what was missed."""
+    """A time without a connection. Afterwards the channel fetched the missed messages."""
 
     messages: int
     since: datetime | None

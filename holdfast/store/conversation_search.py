@@ -27,7 +27,7 @@ Marks = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """A piece of a line around what was found; marks are ranges of code points."""
+    """A piece of a line around a match; marks are ranges of code points."""
 
     line_id: int
     message_id: str

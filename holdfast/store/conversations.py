@@ -145,7 +145,7 @@ class Conversations:
     async def change(
         self, conversation: str, scope: Scope, change: ConversationChange, *, reader: str = ""
     ) -> None:
-        """Change a conversation for its owners within a scope; what was read, for the reader."""
+        """Change a conversation for its owners within a scope; `read_to` only for the reader."""
         where, params = self._limits(scope)
         read_to = f"cast({self._mark('read_to')} as bigint)"
         await self._dialect.write(

@@ -73,8 +73,8 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeResult:
-    """Letters that were changed, or would be; those left out for want of a decision; whether some
-    are left over."""
+    """Numbers of dead letters changed, or to be changed, and skipped because `assume` is missing.
+    `more` says whether some are left over."""
 
     count: int
     skipped: int

@@ -22,7 +22,7 @@ class ErasedRows:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """How many of each."""
+        """The number of rows of each kind."""
         return {"messages": self.messages, "lines": self.lines, "files": len(self.files)}
 
 

@@ -106,7 +106,7 @@ class Pauses:
         return bool(rows)
 
     async def _forgive_wait(self, pause: Pause) -> None:
-        """Let events count as waiting from now on, or the next sweep would expire old ones."""
+        """Restart the waiting time of events; otherwise the next sweep would expire old ones."""
         mark = self._dialect.mark.format
         values: dict[str, Any] = {
             "queue": QUEUES.get(pause.kind, pause.name),

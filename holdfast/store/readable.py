@@ -28,7 +28,7 @@ AnyEvent = TypeVar("AnyEvent", Event, FinishedEvent)
 
 
 def limit_delay(delay: timedelta) -> timedelta:
-    """The delay, cut to what leads to a readable moment."""
+    """Limit a delay, so that the moment it leads to can be read."""
     return max(min(delay, LONGEST_DELAY), -LONGEST_DELAY)
 
 

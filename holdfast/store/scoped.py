@@ -41,7 +41,7 @@ class Scope:
 
     @property
     def as_params(self) -> dict[str, Any]:
-        """The limits that are set."""
+        """The limits as parameters of a query, without those that are None."""
         limits: dict[str, Any] = {
             "sent_by": self.sent_by,
             "channels": self.channels,

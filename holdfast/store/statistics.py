@@ -140,7 +140,7 @@ def open_statistics(store: Store) -> Statistics:
 
 
 async def roll_up(store: Store) -> None:
-    """Add all history to the sums that is old enough. Part of a process's sweep."""
+    """Add all history that is old enough to the sums. The sweep of each process calls this."""
     statistics, until = open_statistics(store), await store.now() - LATE_COMMITS
     while True:
         reached = await statistics.roll_up(until)

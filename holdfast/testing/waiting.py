@@ -13,7 +13,7 @@ CHECK_INTERVAL = 0.02
 
 
 class Calls:
-    """Wakes those who wait whenever a client has called."""
+    """Wakes waiting tests after each call of a client."""
 
     def __init__(self) -> None:
         self._noted = asyncio.Event()

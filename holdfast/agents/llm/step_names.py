@@ -41,7 +41,7 @@ class StepNames(JournalOperationNamer):
     def _name(self, operation_id: DurableOperationId, tool: str) -> str:
         match operation_id:
             case ModelRequestId(model_id=model):
-                # With or without a stream, so that a later attempt may differ in that.
+                # The same name with and without a stream: a later attempt may do it the other way.
                 text = f"model request{self._other_model(model)}"
             case ModelCompactMessagesId(model_id=model):
                 text = f"compact messages{self._other_model(model)}"

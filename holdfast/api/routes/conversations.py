@@ -221,7 +221,7 @@ async def _found_conversation(request: Request, id_: str, scope: Scope) -> JsonR
 
 
 async def _publish_change(request: Request, kind: str, conversation: str) -> None:
-    """Tell all pages that a conversation changed."""
+    """Publish a frame to all pages: a conversation changed."""
     store, frames = state_of(request).store, list[Payload]()
     for owner, channel in (await Conversations(store).owners(conversation)).items():
         frame = {"type": kind, "conversation": conversation, "channel": channel}

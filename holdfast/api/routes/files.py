@@ -223,8 +223,8 @@ async def delete_file(request: Request, id: FileId) -> JsonResponse:
     **route_options("read", None, None, 400, 404, content=OTHER_TYPE),
 )
 async def get_file(request: Request, id: FileId, inline: Inline = False) -> Response:
-    """Return a file, to whoever may see its conversation or response. Lines of a conversation and
-    `fileIds` of a response name their files. HTML and SVG are never shown inline."""
+    """Return a file to callers that may see its conversation or response. Lines of a conversation
+    and `fileIds` of a response name their files. HTML and SVG are never shown inline."""
     root = state_of(request).settings.files
     name, path = await (_stored_path if id.startswith("file_") else _of_response)(request, id)
     stack = ExitStack()

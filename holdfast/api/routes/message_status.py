@@ -169,7 +169,7 @@ async def visible_message(request: Request, id: str) -> Event:
 
 
 async def _add_progress(request: Request, chain: Chain, status: MessageStatus) -> None:
-    """Add its place in the queue, what it waits for, hand-offs, usage, files and versions."""
+    """Add position in the queue, awaited signal, hand-offs, usage, files and versions."""
     store, message, caller = state_of(request).store, chain.message, caller_of(request)
     if chain.status == "pending":
         lane, agent = await messages_ahead(store, message)

@@ -59,8 +59,6 @@ class DiscordChannel(Channel):
         self._background = BackgroundTasks()
         self._people: dict[tuple[Bot, int], int] = {}
 
-    # Receiving
-
     async def run(self, put: Put) -> None:
         async with self._background.open() as group:
             for bot in self.bots:
@@ -81,8 +79,6 @@ class DiscordChannel(Channel):
     async def check(self) -> Sequence[Check]:
         accesses = [one.access for one in self.bots]
         return await check_accounts(accesses, check, lambda access: access.name)
-
-    # Reading a message
 
     async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
         destination = destination_of(payload)
@@ -119,8 +115,6 @@ class DiscordChannel(Channel):
             except Exception:  # noqa: BLE001 - a typing sign is not worth a turn
                 return
             await asyncio.sleep(TYPE_EVERY)
-
-    # Delivering
 
     def open_preview(
         self, draft: Payload, key: str, note: Payload, fence: PreviewFence

@@ -1,4 +1,4 @@
-"""One bot: signs in, receives over the gateway, and tells why it cannot."""
+"""One bot: signs in, receives over the gateway, and reports its problems."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Bot:
 
 
 def describe(error: Exception) -> str:
-    """Return an error in one line, which is its class if it says nothing."""
+    """Return the first line of an error, or its class if it has no text."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 

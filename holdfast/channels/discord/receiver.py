@@ -68,11 +68,11 @@ class Session:
 
 
 class Receiver:
-    """Stores what the gateway brings, one after the other.
+    """Stores messages of the gateway in the order of their arrival.
 
-    Discord takes no acknowledgement. So whatever was not stored is fetched from the history of the
-    rooms: at each new session, and after an overflow. The watermark is the largest message id below
-    which everything was stored; ids grow with time over all rooms."""
+    Discord takes no acknowledgement. Messages that were not stored are fetched from the history of
+    the rooms: at each new session, and after an overflow. The watermark is the largest message id
+    below which everything was stored; ids grow with time over all rooms."""
 
     def __init__(self, bot: Bot, store: Store, put: Put) -> None:
         self._bot = bot
@@ -231,17 +231,15 @@ class Receiver:
             return False
         return True
 
-    # Gap repair
-
     async def _catch_up_again(self) -> None:
-        """Catch up after an overflow; a session that begins later does so anyway."""
+        """Fetch missed messages after an overflow. A new session does the same by itself."""
         with suppress(NotNow):
             session = Session(self._bot.client)
             session.is_known.set()
             await self._catch_up(session)
 
     async def _catch_up(self, session: Session) -> None:
-        """Store what was written since the watermark. Tries until the session is over."""
+        """Store messages written since the watermark. Retries until the session is over."""
         await session.is_known.wait()
         backoff, failures = Backoff(), 0
         while not session.is_over and not session.client.is_closed():

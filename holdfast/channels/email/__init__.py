@@ -70,8 +70,6 @@ class EmailChannel(Channel):
         self._store = store
         self._files = files
 
-    # Receiving
-
     async def run(self, put: Put) -> None:
         async with asyncio.TaskGroup() as group:
             for receiver in self._receivers:
@@ -112,8 +110,6 @@ class EmailChannel(Channel):
                 write_file(path, content)
                 found.append(path)
         return found
-
-    # Delivering
 
     def split(self, response: Event) -> Sequence[Part]:
         """A response is one message, with its files."""

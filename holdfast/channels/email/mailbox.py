@@ -74,7 +74,7 @@ class Mailbox:
         self._has_idle = client.has_capability("IDLE")
         self._searched_end = Position(self.validity, 0)
         self._has_idled = False
-        """Whether it has waited since the end of the folder last moved."""
+        """Whether IDLE was used since the last new message."""
 
     @property
     def end(self) -> Position:
@@ -116,7 +116,7 @@ class Mailbox:
         return bytes(found[b"BODY[]<0>"])
 
     def wait(self, stop: threading.Event) -> None:
-        """Return once something changed, or after a while, or when asked to stop.
+        """Wait for a change in the folder, a time limit, or a stop.
 
         A server tells only once of a message, and does so with any command. So IDLE does not tell
         of one that came while others were read: compare the end of the folder first."""

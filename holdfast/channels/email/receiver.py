@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Receiver:
-    """Reads a folder behind the watermark, stores what is for the agents, and waits for more.
+    """Reads a folder after the watermark, stores messages for agents, and waits for new ones.
 
     The watermark moves after the commit. So an outage of the server or of the database only delays
     messages."""
@@ -97,7 +97,7 @@ class Receiver:
         self.listening.set()
 
     async def _catch_up(self, mailbox: Mailbox, put: Put) -> None:
-        """Read what came since the watermark; at the very first start, begin here."""
+        """Read messages since the watermark. The first start sets the watermark to the end."""
         since = await self._watermarks.written_at(self._source)
         if since is None:
             end = await asyncio.to_thread(lambda: mailbox.end)

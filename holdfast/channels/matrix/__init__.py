@@ -67,8 +67,6 @@ class MatrixChannel(Channel):
         self._files = files
         self._background = BackgroundTasks()
 
-    # Receiving
-
     async def run(self, put: Put) -> None:
         async def run_one(account: Account) -> None:
             try:
@@ -94,8 +92,6 @@ class MatrixChannel(Channel):
     async def check(self) -> Sequence[Check]:
         accesses = [one.access for one in self.accounts]
         return await check_accounts(accesses, check, lambda access: access.name)
-
-    # Reading a message
 
     def routing_text(self, payload: Payload) -> str:
         account = self._account_of(payload.get("account"))
@@ -139,8 +135,6 @@ class MatrixChannel(Channel):
             return None
         post = Post(account.homeserver, location, key)
         return EditedPreview(post, STYLE, account.edits, note, fence, self._background.start)
-
-    # Delivering
 
     def split(self, response: Event) -> Sequence[Part]:
         return parts_of(response, texts_of)

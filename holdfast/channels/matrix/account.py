@@ -34,8 +34,8 @@ TRANSACTIONS_FOR = timedelta(hours=12)
 class Account:
     """An account. `run` signs in, retrying while the homeserver is unreachable; then it can send.
 
-    Every process follows the sync by itself. A message that several of them store is stored once,
-    and a position that one of them moves back brings only messages that are known."""
+    Every process follows the sync by itself. A message that several of them store is stored once.
+    If one of them moves the position back, the sync repeats messages, which dedup drops."""
 
     def __init__(self, access: Access, store: Store) -> None:
         self.access = access
@@ -103,7 +103,7 @@ class Account:
         return {"device": self.device, "at": time.time()}
 
     def remembers_transactions_of(self, note: Payload) -> bool:
-        """Return whether sending again what a note describes is sure to send nothing."""
+        """Return whether the homeserver still knows the transaction of a note."""
         age = time.time() - float(note.get("at") or 0)
         return note.get("device") == self.device and age < TRANSACTIONS_FOR.total_seconds()
 

@@ -18,7 +18,7 @@ DEFAULT_WAIT = 5.0
 LONGEST_WAIT = 3600.0
 """A rate limit that names a longer time counts as this one."""
 LONGEST_ERROR = 64 * 1024
-"""Bytes of an error's body that are read."""
+"""Maximum number of bytes to read of an error's body."""
 
 PERMANENT_ERRORS = frozenset(
     (

@@ -38,8 +38,6 @@ class Homeserver:
         self._api = api
         self._unreachable_delay = unreachable_delay
 
-    # The account
-
     async def whoami(self) -> Payload:
         return await self._get(_client().account.whoami)
 
@@ -72,8 +70,6 @@ class Homeserver:
         if since is not None:
             query["since"] = since
         return await self._get(_client().sync, query, within=wait + SYNC_MARGIN + REQUEST_WITHIN)
-
-    # Rooms
 
     async def join(self, room: str) -> None:
         await self.post("join", room)
@@ -132,8 +128,6 @@ class Homeserver:
             content["timeout"] = int(within.total_seconds() * 1000)
         await self._put(_client().rooms[room].typing[user], content)
 
-    # Media
-
     async def largest_upload(self) -> int | None:
         """Return how many bytes a file may have, None if the server does not tell."""
         found = await self._get(_path("_matrix/client/v1").media.config)
@@ -163,8 +157,6 @@ class Homeserver:
         headers = {"authorization": f"Bearer {self._api.token}"}
         async with self._api.session.get(url, headers=headers, allow_redirects=False) as answer:
             yield answer
-
-    # Requests
 
     async def _get(
         self,

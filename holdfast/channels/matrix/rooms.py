@@ -44,7 +44,7 @@ class Rooms:
         self._names: _Cache[tuple[str, str], str] = _Cache(MOST_NAMES)
 
     def update(self, room: str, synced: Payload) -> None:
-        """Take over what a sync says about a room."""
+        """Note names and numbers of members from the sync of a room."""
         events = [event for part in ("state", "timeline") for event in events_of(synced, part)]
         members = [event for event in events if event.get("type") == "m.room.member"]
         for event in members:
@@ -59,7 +59,7 @@ class Rooms:
             self._members.pop(room, None)
 
     def forget(self, room: str) -> None:
-        """Drop what is known of a room that the bot has left."""
+        """Forget a room that the bot has left."""
         self._members.pop(room, None)
 
     async def is_direct(self, room: str) -> bool:

@@ -85,7 +85,7 @@ class _Sign:
 
 
 async def _wait(done: asyncio.Event, duration: timedelta) -> bool:
-    """Wait, or until the work is done. Returns whether it is."""
+    """Wait for the end of the work, at most this long. Returns whether it has ended."""
     try:
         async with asyncio.timeout(duration.total_seconds()):
             await done.wait()

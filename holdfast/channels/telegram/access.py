@@ -22,7 +22,7 @@ class Limits:
     poll_within: timedelta = timedelta(seconds=25)
     """Time for which Telegram holds a poll while there is nothing new."""
     stand_by: timedelta = timedelta(seconds=2)
-    """Interval at which a process looks whether it has to poll in the place of another one."""
+    """Interval at which a standby process checks whether the polling one is gone."""
     backoff: Backoff = BACKOFF
     """Pauses after a failed sign-in or poll."""
     unreachable_delay: timedelta = timedelta(seconds=10)

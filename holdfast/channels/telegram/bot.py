@@ -43,7 +43,7 @@ CHANNEL = "telegram"
 REQUEST_WITHIN = 30.0
 """Seconds for an ordinary request."""
 MOST_WAITS = 1000
-"""Chats whose waits are remembered; more than that are not told to wait at once."""
+"""Maximum number of chats whose rate limits are remembered."""
 
 
 class TelegramBot:
@@ -106,7 +106,7 @@ class TelegramBot:
         return self._user
 
     async def sign_in(self) -> User:
-        """Ask who the bot is, until Telegram tells."""
+        """Ask for the bot's own account until Telegram answers."""
         failures = 0
         while True:
             try:

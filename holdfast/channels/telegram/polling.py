@@ -100,7 +100,7 @@ class Poller:
             return False
 
     async def _catch_up(self, put: Put) -> None:
-        """Read what has waited at Telegram, which keeps it for a day, while nobody polled."""
+        """Read updates that came while nobody polled. Telegram keeps them for a day."""
         missed = await self._poll(put, timedelta(0))
         try:
             if missed:

@@ -51,8 +51,8 @@ POOLER_WITHOUT_STATEMENTS = (errors.InvalidSqlStatementName, errors.DuplicatePre
 """Errors of a pooler that gave the next call another session. Nothing has run yet."""
 PREPARE_AFTER = 2
 RECONNECT_SECONDS = 1.0
-"""After so long the pool gives a lost connection up, and the next call makes a new one. Trying on,
-it would double its delays."""
+"""Seconds after which the pool gives up a lost connection; the next call opens a new one. If the
+pool went on trying, it would double its delays."""
 KEEP_READ_ONLY_FOR = 5.0
 WAIT_FOR_CONNECTION = 10.0
 WAIT_BEFORE_AWAY = 0.8

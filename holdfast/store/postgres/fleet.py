@@ -40,7 +40,7 @@ class Fleet:
             tasks.create_task(self._session.run())
 
     async def flush(self) -> None:
-        """Send the wake-ups that are left."""
+        """Send the wake-ups that have not been sent yet."""
         await self._waker.flush()
 
     def wake(self, queues: Iterable[str]) -> None:

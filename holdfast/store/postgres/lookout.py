@@ -24,7 +24,7 @@ LOOK = "select silent, up_for, grace from agent.look(%s, %s)"
 
 
 class Lookout:
-    """Takes the role of this process by locks of its session, and looks if it is its turn."""
+    """Chooses the role of this process by session locks; the looker looks for dead processes."""
 
     def __init__(self, session: Session, watch: Watch, name: str) -> None:
         self._session = session

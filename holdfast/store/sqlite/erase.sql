@@ -20,7 +20,7 @@ select id from event_hist
 where queue = 'inbox' and hops > 0 and root_id in (select value from json_each(:ids));
 
 -- name: answers_of
--- With :since = 0 it reads the history of all responses, and so not while others wait to write.
+-- :since = 0 reads the history of all responses: run that outside of a write transaction.
 select id from event_hist
 where id > :since and +queue = 'outbox' and root_id in (select value from json_each(:ids))
 union

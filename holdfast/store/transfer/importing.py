@@ -88,7 +88,7 @@ class Writer(Protocol):
     def insert(self, table: Table, rows: Sequence[Row]) -> None: ...
 
     def line_offset(self) -> int:
-        """Return what is added to the id of an event for that of its line."""
+        """Return the difference between the id of a line and that of its event."""
 
     def find_lines(self) -> set[Row]:
         """Return the lines of agents and rooms: names, texts and times."""

@@ -193,7 +193,7 @@ class _Import:
         event_id, is_live = self._messages.get(str(record["message_id"]), (None, False))
         is_question = record["role"] == "user"
         if is_question and (is_live or record["message_id"] in self._imported_before):
-            # A waiting message is its own line, and so it was when it was imported.
+            # A live message is its own line, also if an earlier import has stored it.
             return
         if not is_question or event_id is None or event_id in self._lined:
             event_id = self._rows.draw()

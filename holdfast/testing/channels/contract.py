@@ -59,8 +59,6 @@ class ChannelContract:
         """Settings on a fresh database; the platform has set its variables before."""
         return Settings(home=tmp_path, database=database_url)
 
-    # In
-
     async def test_a_message_is_acknowledged_only_after_it_is_stored(
         self, platform: Platform, settings: Settings
     ) -> None:
@@ -204,8 +202,6 @@ class ChannelContract:
             await platform.send_file("look", "huge.txt", content)
             assert await platform.visible(1) == ["0 files"]
 
-    # Other people
-
     async def test_a_stranger_gets_a_code_once_and_is_answered_after_the_approval(
         self, platform: Platform, settings: Settings
     ) -> None:
@@ -251,8 +247,6 @@ class ChannelContract:
             await platform.say("hello")
             assert await platform.visible(1) == ["you said hello"]
         assert [event.text for event in await stored_messages(settings)] == ["hello"]
-
-    # Out
 
     @platform_only
     async def test_a_long_answer_is_split_at_the_limit_and_code_blocks_stay_whole(
@@ -383,8 +377,6 @@ class ChannelContract:
             await finished(app.store, queue=OUTBOX)
             await platform.say("again")
             assert await platform.visible(2) == ["you said hello", "you said again"]
-
-    # The connection
 
     @platform_only
     async def test_a_broken_connection_is_opened_again(

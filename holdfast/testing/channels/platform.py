@@ -48,8 +48,6 @@ class Platform(ABC):
         """Add the channel to an app before it runs, unless the environment turns it on."""
         return
 
-    # The conversation
-
     @abstractmethod
     async def say(self, text: str) -> str:
         """Write a message to the bot. Returns the platform's id of it."""
@@ -96,8 +94,6 @@ class Platform(ABC):
         """Return whether the bot has shown that it works on the last message."""
         raise NotImplementedError
 
-    # Other people
-
     async def say_as_stranger(self, text: str) -> None:
         """Write to the bot as a person who is on no list, in a conversation of their own."""
         raise NotImplementedError
@@ -113,8 +109,6 @@ class Platform(ABC):
     async def say_as_bot(self, text: str) -> None:
         """Write to the bot as another bot, in the conversation."""
         raise NotImplementedError
-
-    # Faults
 
     async def limit_next(self, seconds: int) -> None:
         """Answer the next message of the bot by asking to wait."""

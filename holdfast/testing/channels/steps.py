@@ -82,7 +82,7 @@ def shorten_waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def require(platform: Platform, flag: str) -> None:
-    """Skip a test of a feature that the platform has not."""
+    """Skip a test of a feature that the platform lacks."""
     if not (value := getattr(platform, flag)):
         pytest.skip(f"{platform.name}: {flag} is {value}")
 

@@ -18,7 +18,7 @@ LIVE = "live"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """How one message ended, and what came of it."""
+    """The end of one message, and its responses."""
 
     outcome: str
     error_class: str | None = None
@@ -30,7 +30,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHistory:
-    """All that one run left in the store."""
+    """Everything that one run left in the store."""
 
     courses: Mapping[str, Course]
     """By message id; a message that is in no table is missing."""
@@ -57,7 +57,7 @@ class Violations:
 
 
 async def read_history(store: Store, inputs: Sequence[Input]) -> RunHistory:
-    """Read what became of the messages."""
+    """Read the ends of the messages."""
     messages = await _all(store, INBOX)
     responses = await _all(store, OUTBOX)
     roots = {event.message_id: event for event in messages if event.root_id in (None, event.id)}

@@ -26,7 +26,7 @@ class Refusal(Exception):
 
 
 class Methods:
-    """Each method takes the arguments of a call and returns its result, or raises Refused."""
+    """Each method takes the arguments of a call and returns its result, or raises Refusal."""
 
     def __init__(self, chats: Chats) -> None:
         self._chats = chats

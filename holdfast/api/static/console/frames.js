@@ -36,7 +36,7 @@ export class FrameSource {
     }
   }
 
-  // A server that was away may have lost nothing, but numbers moved on without frames.
+  // Numbers changed while the connection was away, and no frame reported it: read them again.
   #onChange(state, onState) {
     onState(state);
     if (state === "live" && this.wasAway) {
