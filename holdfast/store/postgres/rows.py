@@ -24,7 +24,6 @@ from holdfast.queue.record import (
 )
 from holdfast.queue.store import Process
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.collector import without_collector
 from holdfast.store.failure import failure_of
 from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.readable import limit_delay, state_of
@@ -69,7 +68,6 @@ def _with_state(event: AnyEvent) -> AnyEvent:
     return event
 
 
-@without_collector
 def turns_of(rows: Sequence[tuple[Any, ...]]) -> list[LeasedTurn]:
     """Group claimed events into turns by fence, each with its head first."""
     members: dict[int, list[Event]] = {}

@@ -12,7 +12,6 @@ from holdfast.errors import LeaseLost
 from holdfast.queue.event import INBOX, Event
 from holdfast.queue.store import COLLECT_BYTES
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.collector import without_collector
 from holdfast.store.payload import dump, may_share_turn, parse
 from holdfast.store.sqlite.connection import load
 from holdfast.store.sqlite.rows import MICROSECOND, Moments, event_of, micros
@@ -35,7 +34,6 @@ class ClaimRequest:
     at_most: Sequence[int | None] | None = None
 
 
-@without_collector
 def claim(db: Writing, request: ClaimRequest) -> list[LeasedTurn]:
     """Lease ready events and return their turns.
 
