@@ -40,6 +40,8 @@ class Faults:
     calls: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     impatient: Counter[str] = field(default_factory=Counter)
+    under_way: float = 0.0
+    """Seconds after a refusal in which requests still come that were under way before it."""
     lose_acks: int = 0
     _seen: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     _wait_until: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class Faults:
             seen.popleft()
         wait_until = self._wait_until.get(key, 0.0)
         if now < wait_until:
-            self.impatient[method] += 1
+            self.impatient[method] += now > wait_until - limit.seconds + self.under_way
         elif len(seen) < limit.most:
             seen.append(now)
             return None

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -150,7 +151,8 @@ class MatrixChannel(Channel):
     async def send_part(self, response: Event, part: Part, note: Payload) -> Payload:
         account, location = await self._resolve(response)
         post = Post(account.homeserver, location, part.key)
-        return await self._ask(account, self._send(response, part, note, post))
+        send = partial(self._send, response, part, note, post)
+        return await self._ask(account, account.within_limits(send))
 
     async def _send(self, response: Event, part: Part, note: Payload, post: Post) -> Payload:
         if part.file is not None:

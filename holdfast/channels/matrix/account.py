@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import TypeVar
 
 from holdfast.channels.base import NotNow, Put
 from holdfast.channels.budget import EditBudget
@@ -16,6 +17,7 @@ from holdfast.channels.matrix.errors import AccessDenied, Refusal, Unreachable
 from holdfast.channels.matrix.homeserver import Homeserver, open_homeserver
 from holdfast.channels.matrix.incoming import CHANNEL, Bot
 from holdfast.channels.matrix.receiver import Receiver
+from holdfast.channels.rate_limits import RateLimits
 from holdfast.channels.watermark import Watermarks
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.message import Payload
@@ -26,7 +28,11 @@ from holdfast.telemetry.redaction import hide
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 AT_ONCE = timedelta(0)
+SEND = "send"
+"""Name of the rate limit of messages."""
 TRANSACTIONS_FOR = timedelta(hours=12)
 """Time for which a homeserver surely knows a transaction id; Synapse keeps them for a day."""
 
@@ -46,6 +52,7 @@ class Account:
         self.device: str = ""
         self._store = store
         self._watermarks = Watermarks(store, CHANNEL)
+        self._limits: RateLimits | None = None
         self._homeserver: Homeserver | None = None
         self._bot: Bot | None = None
         self._failures = 0
@@ -107,6 +114,20 @@ class Account:
         age = time.time() - float(note.get("at") or 0)
         return note.get("device") == self.device and age < TRANSACTIONS_FOR.total_seconds()
 
+    async def within_limits(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Send something, unless the homeserver has asked this account to wait.
+
+        Raises NotNow. A wait holds for all conversations and all processes."""
+        assert self._limits is not None, "only a signed-in account sends"
+        await self._limits.check(SEND)
+        try:
+            return await send()
+        except Unreachable:
+            raise
+        except NotNow as wait:
+            await self._limits.wait(SEND, wait.delay.total_seconds())
+            raise
+
     @asynccontextmanager
     async def _signed_in(self) -> AsyncIterator[Bot]:
         access = self.access
@@ -114,6 +135,7 @@ class Account:
             access.homeserver, access.token, access.limits.unreachable_delay
         ) as homeserver:
             self._bot = await self._sign_in(homeserver)
+            self._limits = RateLimits(CHANNEL, self._bot.user, self._store)
             self._homeserver = homeserver
             try:
                 yield self._bot

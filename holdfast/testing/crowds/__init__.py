@@ -70,7 +70,7 @@ class Crowd(ABC):
         """Return the messages of the bot now, by thread, oldest first."""
 
     def limit(self) -> None:
-        """Apply a rate limit like the platform's own, if the server can."""
+        """Apply a rate limit like the platform's own, if the server can. Do it before the start."""
         return
 
     @property

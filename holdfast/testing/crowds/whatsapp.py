@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -42,8 +43,13 @@ class WhatsAppCrowd(Crowd):
         return found
 
     def limit(self) -> None:
-        # Messages of several chats may be under way when the first one is refused.
         self._whatsapp.faults.limits["send"] = Limit(most=20, seconds=1)
+        # Messages of several chats may be under way when the first one is refused.
+        self._whatsapp.faults.under_way = 0.5
+
+    @property
+    def impatience(self) -> Counter[str]:
+        return self._whatsapp.faults.impatient
 
 
 @asynccontextmanager

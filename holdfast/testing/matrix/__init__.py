@@ -100,25 +100,35 @@ class Synapse:
         log = (self.folder / "server.log").read_text(errors="replace")
         raise Unavailable(f"Synapse did not start: {log[-2000:]}")
 
-    def register(self, name: str, display_name: str | None = None) -> tuple[str, str]:
+    def register(
+        self, name: str, display_name: str | None = None, *, is_admin: bool = False
+    ) -> tuple[str, str]:
         """Create an account. Returns its user id and an access token."""
         path = "/_synapse/admin/v1/register"
         nonce = json.loads(self._request("GET", path)[1])["nonce"]
-        signed = "\0".join((nonce, name, "password", "notadmin")).encode()
-        body = {
-            "nonce": nonce,
-            "username": name,
+        signed = "\0".join((nonce, name, "password", "admin" if is_admin else "notadmin")).encode()
+        body = {"nonce": nonce, "username": name, "password": "password", "admin": is_admin}
+        body |= {
             "displayname": display_name or name,
-            "password": "password",
-            "admin": False,
             "mac": hmac.new(SECRET.encode(), signed, hashlib.sha1).hexdigest(),
         }
         found = json.loads(self._request("POST", path, json.dumps(body))[1])
         return found["user_id"], found["access_token"]
 
-    def _request(self, method: str, path: str, body: str | None = None) -> tuple[int, bytes]:
+    def limit(self, user: str, admin_token: str, *, per_second: int, burst: int) -> None:
+        """Limit the messages of one account, as homeservers limit all."""
+        path = f"/_synapse/admin/v1/users/{user}/override_ratelimit"
+        body = {"messages_per_second": per_second, "burst_count": burst}
+        status, answer = self._request("POST", path, json.dumps(body), admin_token)
+        assert status == 200, answer
+
+    def _request(
+        self, method: str, path: str, body: str | None = None, token: str = ""
+    ) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json"}
+        headers |= {"Authorization": f"Bearer {token}"} if token else {}
         with closing(HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
-            connection.request(method, path, body, {"Content-Type": "application/json"})
+            connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -16,6 +17,8 @@ from holdfast.testing.faults import Fault, Faults
 SEND = "send"
 """The method under which messages of the bot are counted and refused."""
 TYPING = "typing"
+UNDER_WAY = 0.1
+"""Seconds after a refusal in which requests still come that were under way before it."""
 LIMITED = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests"}
 NOT_FORWARDED = ("host", "content-length", "transfer-encoding", "content-encoding", "connection")
 
@@ -35,6 +38,8 @@ class FaultyProxy:
         self._rooms: dict[str, dict[str, Any]] = {}
         self._again: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._syncs: set[asyncio.Task[Any]] = set()
+        self._waits: dict[str, tuple[float, float]] = {}
+        """When a method was refused, and until when it has to wait."""
 
     def deliver_again(self, event: str) -> None:
         """Let the next sync bring an event that one has brought already."""
@@ -70,11 +75,24 @@ class FaultyProxy:
         self.faults.calls[method] += 1
         fault = self.faults.next(method)
         if fault is None or fault.how == "drop_after":
+            begun_at = time.monotonic()
             status, body = await self._forward(request)
+            self._note_limit(method, begun_at, status, body)
             if fault is not None:
                 _drop(request)
             return web.Response(status=status, body=body, content_type="application/json")
         return _faulty(request, fault)
+
+    def _note_limit(self, method: str, begun_at: float, status: int, body: bytes) -> None:
+        """Count requests that began although the homeserver had asked to wait."""
+        now = time.monotonic()
+        refused_at, wait_until = self._waits.get(method, (now, 0.0))
+        if refused_at + UNDER_WAY < begun_at < wait_until:
+            self.faults.impatient[method] += 1
+        if status == 429:
+            self.faults.refused[method] += 1
+            seconds = json.loads(body).get("retry_after_ms", 0) / 1000
+            self._waits[method] = (refused_at if now < wait_until else now, now + seconds)
 
     async def _sync(self, request: web.Request) -> web.StreamResponse:
         since = request.query.get("since", "")

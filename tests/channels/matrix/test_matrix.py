@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from functools import partial
 
@@ -22,6 +23,7 @@ from holdfast.settings.channels.matrix import Matrix
 from holdfast.store.chain import find_message
 from holdfast.testing.matrix import LARGEST_UPLOAD, Synapse
 from holdfast.testing.matrix.person import Person
+from holdfast.testing.matrix.proxy import SEND, FaultyProxy
 from tests.channels.matrix.conftest import MakePerson
 from tests.steps import both_engines, finished, quick_harness, running, until
 
@@ -44,6 +46,26 @@ async def test_a_message_that_came_with_the_invitation_is_answered(
     assert first.event["sender_id"] == ada.user
     assert first.event["conversation"] == f"matrix:{room}"
     assert first.message_id == f"matrix_{bot}_{room}_{first.event['event_id']}"
+
+
+@sqlite_only
+async def test_a_rate_limit_lets_all_conversations_of_the_account_wait(
+    settings: Settings, synapse: Synapse, bot: str, ada: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms = [await ada.create_room(bot, is_direct=True) for _ in range(2)]
+    async with FaultyProxy(synapse.url).open() as proxy:
+        monkeypatch.setenv("MATRIX_HOMESERVER", proxy.url)
+        proxy.faults.plan(SEND, "ratelimited", seconds=2)
+        async with running(quick_harness(echo), settings) as app:
+            await ada.say(rooms[0], "one")
+            await until(lambda: proxy.faults.calls[SEND])
+            refused_at = time.monotonic()
+            await ada.say(rooms[1], "two")
+            await until(lambda: proxy.faults.calls[SEND] > 1)
+            waited = time.monotonic() - refused_at
+            ended = await finished(app.store, 2, queue=OUTBOX)
+    assert waited > 1.5
+    assert [one.attempts for one in ended] == [1, 1]
 
 
 @sqlite_only
