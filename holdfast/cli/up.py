@@ -37,11 +37,16 @@ from holdfast.cli.options import (
     prepare_database,
 )
 from holdfast.cli.printing import echo
+from holdfast.settings.extras import is_missing, remedy
+from holdfast.telemetry import UVLOOP_MISSING
+from holdfast.telemetry.logs import Entry
 
 if TYPE_CHECKING:
     from holdfast.api.state import Harness
     from holdfast.app import AgentHarness
     from holdfast.settings import Settings
+
+log = logging.getLogger(__name__)
 
 OTHER_THREADS = 16
 COLLECT_AFTER = 50_000
@@ -209,7 +214,9 @@ def _run(
         sys.stdout.flush()
 
     running = harness.run(serve=server, on_ready=on_ready, works=works)
-    _run_in_threads(running, (settings.workers_total if works else 0) + OTHER_THREADS)
+    threads = (settings.workers_total if works else 0) + OTHER_THREADS
+    with asyncio.Runner(loop_factory=loop_factory(settings)) as runner:
+        runner.run(_in_threads(running, ThreadPoolExecutor(threads, "holdfast")))
 
 
 def _record_address(
@@ -275,8 +282,16 @@ def _without_password(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _run_in_threads(running: Coroutine[Any, Any, None], threads: int) -> None:
-    asyncio.run(_in_threads(running, ThreadPoolExecutor(threads, "holdfast")))
+def loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the function that creates the event loop; None for that of asyncio."""
+    if settings.event_loop == "asyncio":
+        return None
+    if is_missing("speed"):
+        log.warning(Entry(UVLOOP_MISSING, install_with=remedy("speed")))
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
 
 
 async def _in_threads(running: Coroutine[Any, Any, None], executor: ThreadPoolExecutor) -> None:

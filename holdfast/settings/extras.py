@@ -20,6 +20,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "llm": ("jinja2", "pydantic_ai"),
     "memory": ("numpy", "wordllama"),
     "oidc": ("joserfc",),
+    "speed": ("uvloop",),
 }
 """Modules of each extra."""
 

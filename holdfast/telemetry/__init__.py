@@ -235,6 +235,7 @@ LISTENER_FAILED = "a listener failed"
 SESSION_RESTORED = "the database session is back"
 LOOP_IS_BLOCKED = "the event loop is blocked"
 LOOP_RUNS_AGAIN = "the event loop runs again"
+UVLOOP_MISSING = "uvloop is not installed; asyncio runs instead"
 MEMORY_NOT_INSTALLED = (
     "memory packages are not installed; observations are stored but cannot be searched"
 )

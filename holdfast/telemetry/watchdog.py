@@ -29,10 +29,24 @@ UNKNOWN = "unknown"
 _RUN = asyncio.events.Handle._run.__code__
 
 
+class _Beat:
+    """A callback that records that the loop has run it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.has_run = False
+        with suppress(RuntimeError):
+            # The loop may be closed by now.
+            loop.call_soon_threadsafe(self._run)
+
+    def _run(self) -> None:
+        self.has_run = True
+
+
 class Watchdog:
     """Sample the stack of the loop's thread from another thread, at no cost to the loop.
 
-    A callback that still runs after the limit blocks the loop.
+    A callback that still runs after the limit blocks the loop. The frames of uvloop do not show
+    where a callback begins, so there the loop has to run one of ours between two samples.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
@@ -40,7 +54,8 @@ class Watchdog:
         self._limit = limit
         self._thread_id = threading.get_ident()
         self._stop = threading.Event()
-        self._callback: FrameType | None = None
+        self._beat = None if isinstance(loop, asyncio.BaseEventLoop) else _Beat(loop)
+        self._callback: FrameType | _Beat | None = None
         self._since = 0.0
         self._culprit: str | None = None
         self._level = logging.WARNING
@@ -56,7 +71,7 @@ class Watchdog:
 
     def _sample(self, now: float) -> None:
         frame = _frame_of(self._thread_id)
-        callback = _find_callback(frame)
+        callback = _find_callback(frame) if self._beat is None else self._pending_beat(self._beat)
         if callback is not self._callback or callback is None:
             self._end(now)
             self._callback, self._since = callback, now
@@ -67,6 +82,12 @@ class Watchdog:
             seconds = round(now - self._since, 3)
             where = {"where": self._culprit, "at": location(frame)}
             log.log(self._level, Entry(LOOP_IS_BLOCKED, **where, seconds=seconds))
+
+    def _pending_beat(self, beat: _Beat) -> _Beat:
+        """Return the beat that the loop has not run yet; the next one if it has run the last."""
+        if beat.has_run:
+            self._beat = beat = _Beat(self._loop)
+        return beat
 
     def _end(self, now: float) -> None:
         """Count a finished block, in the loop's thread: no other thread may write metrics."""

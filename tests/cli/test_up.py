@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.up import loop_factory
 from holdfast.migrations.runner import migrate
+from holdfast.settings import Settings
 from tests.cli.shell import Running, Shell, eventually
 
 APP = """
@@ -79,6 +82,35 @@ def test_up_answers_what_is_sent_and_its_health_is_good(shell: Shell) -> None:
         assert shell.out("send", "hello", "--wait") == "you said hello\n"
         up.signal()
         assert up.end() == 0
+
+
+LOOP_APP = """
+import asyncio
+from holdfast import AgentHarness
+
+async def name_loop(turn):
+    return type(asyncio.get_running_loop()).__module__
+
+app = AgentHarness(name_loop)
+"""
+
+
+def test_uvloop_runs_a_process_if_set_so(shell: Shell) -> None:
+    shell.write("loop_app.py", LOOP_APP)
+    options = ("--port", "0", "--app", "loop_app:app")
+    with shell.running("up", *options, HOLDFAST_EVENT_LOOP="uvloop") as up:
+        assert ask(up, "/readyz")[0] == 200
+        assert shell.out("send", "hello", "--wait") == "uvloop\n"
+        up.signal()
+        assert up.end() == 0
+
+
+def test_without_uvloop_asyncio_runs_and_the_log_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert loop_factory(Settings(event_loop="uvloop")) is None
+    assert "pip install 'holdfast-agents[speed]'" in caplog.text
 
 
 def test_work_answers_without_a_port(shell: Shell) -> None:

@@ -11,6 +11,7 @@ import time
 from datetime import timedelta
 
 import pytest
+import uvloop
 
 from holdfast import AgentHarness, Turn
 from holdfast.settings import Settings
@@ -70,6 +71,25 @@ async def test_issue_13_2_log_and_metric_name_the_function_that_blocked_the_loop
     assert LOOP_BLOCKED_SECONDS.values[QUOTED,] >= seconds + 1
     page, _ = prometheus.exposition([])
     assert f'holdfast_loop_blocked_total{{where="{QUOTED}"}}' in page.decode()
+
+
+def test_blocks_of_uvloop_are_found_and_short_callbacks_are_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def block() -> None:
+        before = LOOP_BLOCKED.values.get((QUOTED,), 0)
+        with watch_loop(timedelta(milliseconds=200)):
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until:  # noqa: ASYNC110 - many short callbacks
+                await asyncio.sleep(0)
+            assert not lines(caplog, LOOP_IS_BLOCKED)
+            str(Entry("x", slow=Slow(0.6)))
+            await wait_counted(QUOTED, before)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(block())
+    [line] = lines(caplog, LOOP_IS_BLOCKED)
+    assert line.fields["where"] == QUOTED
 
 
 async def test_a_loop_that_waits_or_runs_short_callbacks_is_not_blocked(
