@@ -1,4 +1,4 @@
-"""Measure the queries of the operators' console on a large history."""
+"""Measure the web app on a large history: the queries of its console, and the first load."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from statistics import median
 from time import perf_counter
 
 from bench.engine import Engine
+from bench.pages import page_loads
 from bench.row import Goal, Row, compare_to_goal
 from bench.scale import Scale
 from holdfast.queue.event import INBOX
@@ -37,6 +38,8 @@ async def web(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
                 yield row
             async for row in _measured(engine, scale, _lists(store), FIRST_PAGE_MILLISECONDS):
                 yield row
+        async for row in page_loads(engine, scale, url):
+            yield row
 
 
 def _overview(store: Store) -> Mapping[str, Query]:

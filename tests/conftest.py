@@ -44,6 +44,12 @@ ON_SQLITE_FIRST = (
     "channels/test_slack_http.py",
     "channels/test_slack_profiles.py",
     "channels/test_discord_crashes.py",
+    "browser/test_accessibility.py",
+    "browser/test_chat.py",
+    "browser/test_composing.py",
+    "browser/test_files.py",
+    "browser/test_login.py",
+    "browser/test_streaming.py",
 )
 """Files whose tests `make test` runs on SQLite alone, since the store has little part in them."""
 
@@ -83,7 +89,8 @@ def pytest_runtest_makereport() -> Generator[None, Any, None]:
 def _is_on_further_engine(item: pytest.Item) -> bool:
     path = item.path.relative_to(ROOT)
     called = getattr(item, "callspec", None)
-    engine = None if called is None else called.params.get("engine")
+    params = {} if called is None else called.params
+    engine = params.get("engine") or params.get("web_engine")
     if engine == "postgres":
         is_platform_only = getattr(getattr(item, "function", None), "is_platform_only", False)
         return is_platform_only or path.as_posix() in ON_SQLITE_FIRST

@@ -88,7 +88,9 @@ def _approvals(now: Situation) -> Iterator[Concern]:
         yield Concern(
             kind="approval",
             severity="high",
-            text=f"{agent} waits for the signal {one.signal!r}",
+            text=f"{agent} asks: {one.prompt}"
+            if one.prompt
+            else f"{agent} waits for the signal {one.signal!r}",
             link=f"/console/messages/{one.event_id}",
             count=1,
             since=one.since,
@@ -186,7 +188,7 @@ def _pairing(now: Situation) -> Iterator[Concern]:
             kind="pairing",
             severity="medium",
             text=f"{one.sender or one.sender_id} asks for access by {one.channel}",
-            link="/console/access",
+            link="/console/access?tab=pairing",
             count=1,
             since=one.requested_at,
         )

@@ -14,6 +14,7 @@ from holdfast.message import written_of
 from holdfast.queue.event import Event, FinishedEvent, payload_to_show
 from holdfast.queue.journal import Journal, Step
 from holdfast.queue.store import Store
+from holdfast.routing.handoff import shown_text
 from holdfast.store.progress import HandedOn, find_response
 
 
@@ -121,7 +122,7 @@ def shown_handoff(handed: HandedOn) -> HandoffStatus:
         parentId=event.parent_id,
         fromAgent=str(payload.get("from_agent") or ""),
         toAgent=event.target,
-        message=written_of(payload),
+        message=shown_text(event),
         status=handed.status,
         createdAt=millis(event.created_at),
         startedAt=started_at(event),

@@ -9,13 +9,13 @@ from functools import partial
 
 from holdfast.agents.base import Reply
 from holdfast.agents.turn import HANDOFF, Handoff, Turn
-from holdfast.message import Payload, own_workspace, subject_of, written_of
-from holdfast.queue.event import NewEvent
+from holdfast.message import ROOM, Payload, own_workspace, subject_of, text_of, written_of
+from holdfast.queue.event import Event, NewEvent, payload_to_show
 from holdfast.queue.record import ChatMessage
 from holdfast.queue.store import Store
 from holdfast.routing.files import Attachments
 from holdfast.routing.limits import BUDGET, FURTHER, STOPPED_TAGS, TAGS, used_budget
-from holdfast.routing.rooms import copies
+from holdfast.routing.rooms import copies, line_text
 from holdfast.routing.router import Route, Routing
 from holdfast.routing.tags import Tag, length_before_tags, tags, without
 from holdfast.routing.uploads import uploads_of
@@ -194,6 +194,14 @@ def _line(turn: Turn, tag: Tag, team: str) -> ChatMessage:
         subject=subject_of(turn.event),
         key=f"line_{turn.message_id or turn.primary.id}/{tag.start}/{team}",
     )
+
+
+def shown_text(event: Event) -> str:
+    """Return the text of a message for people: without the frame that its agent gets."""
+    payload = payload_to_show(event)
+    if HANDOFF in payload:
+        return text_of(event)
+    return line_text(payload) if payload.get("kind") == ROOM else written_of(payload)
 
 
 def origin_of(turn: Turn) -> Payload:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.errors import HoldfastError
-from holdfast.message import ROOM, Payload, subject_of
+from holdfast.message import ROOM, Payload, subject_of, written_of
 from holdfast.queue.event import NewEvent, new_id
 from holdfast.queue.record import ChatMessage
 from holdfast.queue.store import Store
@@ -100,7 +100,17 @@ def copies(
 
 def prompt_of(line: ChatMessage) -> str:
     """Return the prompt that gives a line of a room to a member."""
-    return f"[In room #{line.team_id}, from @{line.from_agent}]\n{line.message}"
+    return _frame(line.team_id, line.from_agent) + line.message
+
+
+def line_text(payload: Payload) -> str:
+    """Return the line itself from the payload of a copy, without the frame for its member."""
+    frame = _frame(payload.get("room"), payload.get("from_agent"))
+    return written_of(payload).removeprefix(frame)
+
+
+def _frame(team_id: str | None, from_agent: str | None) -> str:
+    return f"[In room #{team_id}, from @{from_agent}]\n"
 
 
 def _copy(

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic_core import from_json
+
 from holdfast.queue.journal import EFFECT_UNKNOWN
 from holdfast.queue.store import DEAD_OUTCOMES, Store
 from holdfast.store.scoped import Dialect, dialect_of
 
 MOST_TURNS = 500
+LONGEST_PROMPT = 200
 MOST_APPROVALS = 50
 SEARCHED_FAILURES = 1000
 """Failed attempts that are searched for those of providers, latest first."""
@@ -44,6 +47,8 @@ class Approval:
     target: str
     signal: str
     since: datetime
+    prompt: str
+    """The question of the turn; empty if it only waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +117,7 @@ class OverviewReads:
     async def approvals(self) -> list[Approval]:
         """List turns that wait for a signal, longest waiting first."""
         rows = await self._dialect.rows(
-            "select e.id, e.message_id, e.target, s.signal, s.started_at"
+            "select e.id, e.message_id, e.target, s.signal, s.started_at, s.arguments"
             f" from {self._table('step')} as s"
             f" join {self._table('event')} as e on e.id = s.event_id"
             " where s.kind = 'signal' and s.state = 'started' and e.fence = 0"
@@ -120,7 +125,7 @@ class OverviewReads:
             {},
         )
         names = ("event_id", "message_id", "target", "signal", "since")
-        return [Approval(**self._values(names, row)) for row in rows]
+        return [Approval(**self._values(names, row[:-1]), prompt=_prompt(row[-1])) for row in rows]
 
     async def dead(self) -> list[DeadCount]:
         """Count the dead letters of each queue."""
@@ -169,3 +174,10 @@ class OverviewReads:
 
     def _mark(self, name: str) -> str:
         return self._dialect.mark.format(name)
+
+
+def _prompt(arguments: str | None) -> str:
+    """Return the question of a wait in one line."""
+    asked = from_json(arguments) if arguments else None
+    prompt = asked.get("prompt") if isinstance(asked, dict) else None
+    return " ".join(str(prompt or "").split())[:LONGEST_PROMPT]

@@ -416,6 +416,8 @@ class Run:
     status: str
     """pending, processing, waiting, completed or dead."""
     answer: str | None = None
+    event_id: int | None = None
+    """None once the event is pruned; its lines stay longer."""
 
 
 def describe_run(one: Run) -> dict[str, Any]:
@@ -425,6 +427,7 @@ def describe_run(one: Run) -> dict[str, Any]:
         "ranAt": _millis(one.ran_at),
         "status": one.status,
         "answer": one.answer,
+        "eventId": one.event_id,
     }
 
 
@@ -437,17 +440,20 @@ async def runs_of(store: Store, schedule: Schedule, limit: int = 20) -> list[Run
     answers = {line.message_id: line.content for line in own if line.role == "assistant"}
     prompts = [line for line in own if line.role == "user"][:limit]
     return [
-        Run(
-            message_id=line.message_id,
-            ran_at=line.created_at or schedule.created_at,
-            status=await _status(store, line.message_id),
-            answer=answers.get(line.message_id),
+        await _run(
+            store,
+            line.message_id,
+            line.created_at or schedule.created_at,
+            answers.get(line.message_id),
         )
         for line in prompts
     ]
 
 
-async def _status(store: Store, message_id: str) -> str:
+async def _run(store: Store, message_id: str, ran_at: datetime, answer: str | None) -> Run:
     chain = await read_chain(store, message_id)
     # Events are pruned before the lines of history.
-    return "completed" if chain is None else chain.status
+    status, event_id = ("completed", None) if chain is None else (chain.status, chain.message.id)
+    return Run(
+        message_id=message_id, ran_at=ran_at, status=status, answer=answer, event_id=event_id
+    )

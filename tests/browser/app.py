@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from holdfast import AgentHarness, Dead, Turn
+from holdfast.channels.base import Channel, Put
+from holdfast.queue.event import Event
 
 app = AgentHarness(default="echo")
 
@@ -87,3 +89,30 @@ async def cashier(turn: Turn) -> str:
 async def hostile(turn: Turn) -> Dead:
     """Fails with an error that would run as a script in a careless page."""
     return Dead(f'<img src=x onerror=alert("{turn.text[:10]}")> <script>alert(1)</script>')
+
+
+@app.agent("clumsy")
+async def clumsy(turn: Turn) -> str:
+    """Stumbles at its first attempt, and then works."""
+    if turn.attempt == 1:
+        raise ValueError("stumbled over <b>the</b> cable")
+    return "caught itself"
+
+
+class Pager(Channel):
+    """A channel whose platform is out of reach while the file `unplugged` exists."""
+
+    name = "pager"
+
+    @property
+    def problems(self) -> Sequence[str]:
+        return ["the <b>antenna</b> is unplugged"] if Path("unplugged").exists() else []
+
+    async def run(self, put: Put) -> None:
+        await asyncio.Event().wait()
+
+    async def send(self, response: Event) -> None:
+        """Take every response."""
+
+
+app.add_channel(Pager())

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from holdfast import AgentHarness, Reply, Turn
+from holdfast.agents.steps import note_usage
 
 HOSTILE = "\n\n".join(
     [
@@ -98,6 +99,7 @@ async def blocks(turn: Turn) -> AsyncIterator[str]:
 
 
 async def look(name: str) -> str:
+    note_usage(1_200, 0.0036)
     return name.upper()
 
 

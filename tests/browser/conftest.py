@@ -40,10 +40,32 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
         await browser.close()
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def web_engine(request: pytest.FixtureRequest) -> str:
+    """Each engine in turn. All tests of a file run on one before the next."""
+    return str(request.param)
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(web_engine: str, databases: Databases, tmp_path: Path) -> Iterator[Server]:
     """`holdfast up` with the agents of tests/browser/app.py, as a process."""
-    with Server(tmp_path) as server:
+    with (
+        available(web_engine, databases.fresh(web_engine)) as url,
+        Server(tmp_path, database=url) as server,
+    ):
+        yield server
+
+
+@pytest.fixture(scope="module")
+def chat_server(
+    web_engine: str, databases: Databases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """`holdfast up` with the agents of tests/browser/chat_app.py, one for all tests of a file."""
+    folder = tmp_path_factory.mktemp("chat")
+    with (
+        available(web_engine, databases.fresh(web_engine)) as url,
+        Server(folder, "up", "--app", "tests.browser.chat_app:app", database=url) as server,
+    ):
         yield server
 
 
@@ -61,14 +83,14 @@ async def page(browser: Browser, server: Server) -> AsyncIterator[Page]:
     await context.close()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+@pytest.fixture(scope="module")
 def shared_server(
-    request: pytest.FixtureRequest, databases: Databases, tmp_path_factory: pytest.TempPathFactory
+    web_engine: str, databases: Databases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """`holdfast up` on each engine, one for all tests of a file."""
     folder = tmp_path_factory.mktemp("server")
     with (
-        available(request.param, databases.fresh(request.param)) as url,
+        available(web_engine, databases.fresh(web_engine)) as url,
         Server(folder, database=url) as server,
     ):
         yield server

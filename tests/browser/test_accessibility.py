@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -21,10 +20,8 @@ FIRST_LOAD = 150_000
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("accessibility")
-    with Server(folder, "up", "--app", "tests.browser.chat_app:app") as server:
-        yield server
+def server(chat_server: Server) -> Server:
+    return chat_server
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from tests.browser.pages import exchanges, opened, say
+from tests.browser.requests import ask
 from tests.browser.server import Server
 
 expect.set_options(timeout=30_000)
@@ -17,10 +18,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("answers")
-    with Server(folder, "up", "--app", "tests.browser.chat_app:app") as server:
-        yield server
+def server(chat_server: Server) -> Server:
+    return chat_server
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -72,6 +71,9 @@ async def test_the_work_of_a_team_is_folded_and_tells_who_did_what(page: Page) -
     await work.locator("summary").click()
     await expect(work).to_contain_text("read the plan")
     await expect(work).to_contain_text("lead → mate")
+    await expect(work.locator(".handoff-text")).to_have_text("together")
+    await expect(work.locator("summary")).to_contain_text("2,400 tokens · $0.0072")
+    await expect(work.locator(".step").first).to_contain_text("1,200 tokens · $0.0036")
     await page.reload()
     await expect(page.locator(".bubble.theirs")).to_have_text(["I ask for help", "I helped"])
 
@@ -123,6 +125,29 @@ async def test_an_answer_is_regenerated_and_the_old_one_stays_as_a_version(
         await expect(other.locator(".pager")).to_contain_text("2 / 2")
 
 
+async def test_lines_that_were_read_before_a_regeneration_do_not_hide_it(page: Page) -> None:
+    await say(page, "once more", "counter")
+    await exchanges(page, 1)
+    conversation = quote(parse_qs(urlsplit(page.url).query)["c"][0], safe="")
+    path = f"/api/conversations/{conversation}/messages"
+    before = await ask(page, "GET", f"{path}?html=true")
+    asked: list[str] = [before[-1]["messageId"]]
+
+    async def note(route: Route) -> None:
+        asked.append(route.request.post_data_json["messageId"])
+        await route.continue_()
+
+    async def stale(route: Route) -> None:
+        await route.fulfill(json=[line | {"versions": asked} for line in before])
+
+    await page.route("**/api/message", note)
+    await page.route(f"**{path}?*", stale)
+    async with page.expect_response(f"**{path}?*"):
+        await page.get_by_role("button", name="Regenerate").click()
+    await exchanges(page, 1)
+    await expect(page.locator(".exchange")).to_have_attribute("data-message", asked[1])
+
+
 async def test_a_question_is_edited_by_keyboard_and_asked_again(page: Page) -> None:
     await say(page, "hallo", "")
     await exchanges(page, 1)
@@ -161,6 +186,6 @@ async def test_the_place_in_line_is_shown_while_a_message_waits(page: Page) -> N
     await expect(page.locator(".steps")).to_contain_text("slow is working")
     await say(page, "second", "slow")
     await expect(page.locator(".position")).to_contain_text("1 ahead in this conversation")
-    for _ in range(2):
+    for stopped in (1, 2):
         await page.get_by_role("button", name="Stop").first.click()
-    await exchanges(page, 2, "failed")
+        await exchanges(page, stopped, "failed")

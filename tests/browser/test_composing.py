@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -22,11 +21,9 @@ LONGEST_TASK = 100
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(chat_server: Server) -> Server:
     """One server for the tests of this file: each uses a browser and conversations of its own."""
-    folder: Path = tmp_path_factory.mktemp("composing")
-    with Server(folder, "up", "--app", "tests.browser.chat_app:app") as server:
-        yield server
+    return chat_server
 
 
 @pytest_asyncio.fixture(loop_scope="session")

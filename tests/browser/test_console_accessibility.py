@@ -29,6 +29,16 @@ PAGES = {
     "/console/access?tab=schedules": ".card",
     "/console/access?tab=audit": "tbody tr",
     "/status": ".figure",
+    "/docs": "section",
+    "/login": "main",
+}
+# The page and the button that opens a dialog, and its name.
+DIALOGS = {
+    "New token": "/console/access?tab=tokens",
+    "New schedule": "/console/access?tab=schedules",
+    "Pause the agent echo": "/console/agents",
+    "Verify the index": "/console/memory",
+    "Account": "/console",
 }
 LONG = "a-very-long-word-without-any-break-" * 8
 
@@ -92,3 +102,45 @@ async def test_nothing_moves_for_those_who_asked_for_it(
             "() => document.getAnimations().filter((one) => one.playState === 'running').length"
         )
         assert await page.evaluate(running) == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_dialogs_have_names_contrast_and_give_the_focus_back(
+    browser: Browser, shared_server: Server, theme: Literal["light", "dark"]
+) -> None:
+    async with operator(browser, shared_server, color_scheme=theme) as admin:
+        for name, path in DIALOGS.items():
+            page = await admin.open(path)
+            opener = page.get_by_role("button", name=name)
+            await opener.click()
+            dialog = page.get_by_role("dialog")
+            await expect(dialog).to_be_visible()
+            assert await dialog.evaluate("node => node.contains(document.activeElement)"), name
+            assert await poor_contrasts(page) == [], name
+            assert await unnamed_controls(page) == [], name
+            await page.keyboard.press("Escape")
+            await expect(dialog).to_have_count(0)
+            await expect(opener).to_be_focused()
+
+
+async def test_news_is_told_to_those_who_cannot_see_it(
+    browser: Browser, shared_server: Server
+) -> None:
+    async with operator(browser, shared_server) as admin:
+        page = await admin.open("/console/teams/pair")
+        log = page.get_by_role("log", name="Lines of the room")
+        await page.get_by_label("Line for the room").fill("hello, room")
+        await page.keyboard.press("Enter")
+        await expect(log).to_have_attribute("aria-live", "polite")
+        await expect(log).to_contain_text("hello, room")
+        await admin.open("/console/access?tab=schedules")
+        await expect(page.locator("#line")).to_have_role("status")
+        await admin.open("/status")
+        await expect(page.locator("#headline")).to_have_role("status")
+        await admin.open("/console/agents")
+        await page.get_by_role("button", name="Pause the agent slow").click()
+        await page.get_by_role("button", name="Pause", exact=True).click()
+        toast = page.get_by_role("status").filter(has_text="is paused, in all processes")
+        await expect(toast).to_be_visible()
+        await page.get_by_role("button", name="Resume the agent slow").click()
+        await expect(page.get_by_role("button", name="Pause the agent slow")).to_be_visible()

@@ -65,6 +65,38 @@ async def test_a_queue_is_paused_and_resumed(admin: Operator) -> None:
     await expect(row).not_to_contain_text("paused")
 
 
+async def test_a_channel_is_paused_and_its_responses_wait(admin: Operator) -> None:
+    page = await admin.open("/console/agents")
+    channel = page.locator(".health").filter(has_text="pager")
+    await page.get_by_role("button", name="Pause the channel pager").click()
+    await page.get_by_label("Reason").fill("a new antenna")
+    await page.get_by_role("button", name="Pause", exact=True).click()
+    await expect(channel).to_contain_text("a new antenna")
+    message_id = await send(page, "ring", "echo", channel="pager")
+
+    async def answer_waits() -> bool:
+        waiting = await ask(page, "GET", "/api/responses/pending?channel=pager")
+        return [one["messageId"] for one in waiting] == [message_id]
+
+    await eventually(answer_waits)
+    await page.get_by_role("button", name="Resume the channel pager").click()
+    await expect(channel).not_to_contain_text("a new antenna")
+
+    async def is_delivered() -> bool:
+        return not await ask(page, "GET", "/api/responses/pending?channel=pager")
+
+    await eventually(is_delivered)
+
+
+async def test_an_agent_has_one_colour_wherever_it_is_shown(admin: Operator) -> None:
+    page = await admin.open("/console/agents")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="lead", exact=True))
+    in_table = await row.locator(".avatar").get_attribute("class")
+    member = page.locator(".members li").filter(has_text="lead")
+    assert await member.locator(".avatar").get_attribute("class") == in_table
+    await expect(row.get_by_role("cell").nth(7)).to_have_text("–")
+
+
 async def test_the_room_of_a_team_is_read_and_written(admin: Operator, browser: Browser) -> None:
     page = await admin.open("/console/agents")
     await page.get_by_role("link", name="Open the room of Pair").click()
@@ -75,6 +107,13 @@ async def test_the_room_of_a_team_is_read_and_written(admin: Operator, browser: 
     line = page.locator(".room-line").filter(has_text="what is <b>new</b>?")
     await expect(line).to_have_count(1)
     await expect(box).to_have_value("")
+    await expect(line).to_contain_text("A person")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".room-line").filter(has_text="A person")).to_have_count(1)
+    answer = page.locator(".room-line").filter(has_text="I ask for help")
+    await expect(answer.locator(".prose")).to_have_count(1)
+    messages = await ask(page, "GET", "/api/messages?agent=lead")
+    assert messages[0]["message"] == "what is <b>new</b>?"
     async with operator(browser, admin.server, role="read", name="guest") as guest:
         other = await guest.open("/console/teams/pair")
         await expect(other.get_by_role("log")).to_contain_text("what is <b>new</b>?")

@@ -9,14 +9,16 @@ from holdfast.memory.observation import Observation
 from holdfast.store import open_store
 from holdfast.store.memory import open_observations
 from tests.browser.operator import Operator, operator
-from tests.browser.requests import ask
+from tests.browser.requests import ask, send
 from tests.browser.server import Server
 
 expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def remember(server: Server, person: str, *contents: str) -> None:
+async def remember(
+    server: Server, person: str, *contents: str, sources: tuple[str, ...] = ()
+) -> None:
     async with open_store(server.database) as store:
         observations = open_observations(store)
         for content in contents:
@@ -26,6 +28,7 @@ async def remember(server: Server, person: str, *contents: str) -> None:
                     subject_type="USER",
                     subject_id=f"api:id:{person}",
                     content=content,
+                    source_message_ids=sources,
                 )
             )
 
@@ -51,6 +54,19 @@ async def test_lines_are_corrected_and_removed(admin: Operator) -> None:
     await bold.get_by_role("button", name="Remove").click()
     await page.get_by_role("button", name="Remove line").click()
     await expect(bold).to_have_count(0)
+
+
+async def test_a_line_leads_to_the_message_that_it_came_from(admin: Operator) -> None:
+    page = await admin.open("/console")
+    message_id = await send(page, "I play the <i>harp</i>", "echo", sender="Ines")
+    await remember(admin.server, "ines", "plays the harp", sources=(message_id,))
+    await open_person(admin, "ines")
+    line = page.locator(".observation").filter(has_text="plays the harp")
+    await line.locator("summary").filter(has_text="1 source").click()
+    source = line.get_by_role("link", name="I play the <i>harp</i>")
+    await expect(line.locator(".source")).to_contain_text("Ines on api")
+    await source.click()
+    await expect(page.locator(".message-text")).to_contain_text("I play the <i>harp</i>")
 
 
 async def test_a_person_is_forgotten_with_a_report(admin: Operator) -> None:

@@ -138,6 +138,30 @@ async def test_the_page_of_a_message_shows_its_life(admin: Operator) -> None:
     await expect(page.locator(".page-title")).to_contain_text(message_id)
 
 
+async def test_a_failed_attempt_is_shown_with_its_error_and_traceback(admin: Operator) -> None:
+    page = await admin.open("/console/messages?agent=clumsy")
+    await send(page, "mind the step", "clumsy")
+    await page.get_by_role("link", name="mind the step").click()
+    failed = page.locator(".entry[data-kind=failed]")
+    await expect(failed).to_contain_text("attempt 1")
+    await expect(failed.locator(".entry-error")).to_contain_text("stumbled over <b>the</b> cable")
+    await expect(failed.locator("pre")).to_be_hidden()
+    await failed.locator("summary").click()
+    await expect(failed.locator("pre")).to_contain_text("in clumsy")
+    await expect(page.locator(".entry").filter(has_text="Completed")).to_be_visible()
+
+
+async def test_a_hand_off_reads_as_its_agent_wrote_it(admin: Operator) -> None:
+    admin.server.allow("go")
+    page = await admin.open("/console/messages?agent=mate")
+    await send(page, "carry the piano", "pair")
+    row = page.get_by_role("row").filter(has_text="carry the piano")
+    await expect(row.get_by_role("link")).to_have_text("carry the piano")
+    await row.get_by_role("link").click()
+    await expect(page.locator(".message-text .text")).to_have_text("carry the piano")
+    await expect(page.locator(".tree-node .clip").last).to_have_text("carry the piano")
+
+
 async def test_a_message_is_copied_as_a_command_that_holds_no_token(admin: Operator) -> None:
     text = 'it\'s "quoted" $(rm) `x` \n end'
     await admin.page.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -9,7 +9,7 @@ import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
 from holdfast.queue.event import NewEvent
 from holdfast.store import open_store
@@ -55,6 +55,40 @@ async def test_a_dead_letter_needs_a_person_first(admin: Operator) -> None:
     await expect(page).to_have_url(f"{admin.server.address}/console/dead?queue=inbox")
 
 
+async def test_an_ailing_channel_is_named_with_its_problem_until_it_is_back(
+    admin: Operator,
+) -> None:
+    page = await admin.open("/console")
+    pager = page.locator(".health").filter(has_text="pager")
+    await expect(pager).to_contain_text("ok")
+    admin.server.allow("unplugged")
+    await expect(pager).to_contain_text("failing")
+    await expect(pager).to_contain_text("the <b>antenna</b> is unplugged")
+    await expect(page.locator(".attention").filter(has_text="antenna")).to_be_visible()
+    await page.goto(f"{admin.server.address}/status")
+    await expect(page.get_by_role("list", name="Health")).to_contain_text("pager failing")
+    listed = await page.locator(".attention").count()
+    await expect(page.locator("#headline")).to_have_text(re.compile(f"^{listed} thing"))
+    admin.server.forbid("unplugged")
+    await expect(page.get_by_role("list", name="Health")).to_contain_text("pager ok")
+
+
+async def test_a_page_shows_its_shape_until_its_data_comes(admin: Operator) -> None:
+    page = await admin.open("/status")
+    held = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await page.route("**/api/dead/groups", hold)
+    await page.goto(f"{admin.server.address}/console/dead", wait_until="commit")
+    await expect(page.get_by_role("heading", name="Dead letters")).to_be_visible()
+    await expect(page.locator("#page-body .skeleton").first).to_be_visible()
+    held.set()
+    await expect(page.locator("#page-body .skeleton")).to_have_count(0)
+
+
 async def test_charts_have_names_numbers_and_a_window_in_the_address(admin: Operator) -> None:
     history = GeneratedHistory(rows=2000, until=datetime.now(UTC), over=timedelta(days=6))
     await asyncio.to_thread(fill_history, admin.server.database, history)
@@ -84,12 +118,12 @@ async def test_numbers_go_on_by_themselves_after_a_restart_of_the_server(admin: 
     await expect(page.locator(".worker-head strong").filter(has_text=process)).to_have_count(0)
 
 
-async def hundred_frames_a_second(server: Server, seconds: int) -> None:
+async def hundred_frames_a_second(server: Server, channel: str, seconds: int) -> None:
     """Store messages for an agent that nobody serves; each is a frame of the stream."""
     async with open_store(server.database) as store:
         ends_at = asyncio.get_running_loop().time() + seconds
         while asyncio.get_running_loop().time() < ends_at:
-            payload = {"kind": "message", "channel": "api", "sender": "flood", "message": "hello"}
+            payload = {"kind": "message", "channel": channel, "sender": "flood", "message": "hello"}
             await store.put([NewEvent(event=payload, target="nobody") for _ in range(10)])
             await asyncio.sleep(0.1)
 
@@ -111,15 +145,25 @@ def longest_task(trace: bytes) -> float:
     return max(tasks)
 
 
-@pytest.mark.parametrize("path", ["/console", "/status"])
+SIGNS = {
+    "/console": "svg.chart-picture",
+    "/status": "svg.chart-picture",
+    "/console/messages": "tr[data-id]",
+    "/": "#line[data-state=live]",
+}
+
+
+@pytest.mark.parametrize("path", SIGNS)
 async def test_a_hundred_frames_a_second_leave_the_page_responsive(
     browser: Browser, admin: Operator, path: str
 ) -> None:
-    page = await admin.open(path)
-    await expect(page.locator("svg.chart-picture").first).to_be_visible()
+    page = await admin.open("/status")
+    await send(page, "one for the list", "echo", channel="web")
+    await admin.open(path)
+    await expect(page.locator(SIGNS[path]).first).to_be_visible()
     categories = ["disabled-by-default-devtools.timeline", "devtools.timeline", "toplevel"]
     await browser.start_tracing(page=page, categories=categories)
-    await hundred_frames_a_second(admin.server, seconds=5)
+    await hundred_frames_a_second(admin.server, "web" if path == "/" else "api", seconds=5)
     assert longest_task(await browser.stop_tracing()) < LONGEST_TASK
 
 

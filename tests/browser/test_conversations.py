@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
@@ -19,11 +18,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(chat_server: Server) -> Server:
     """One server for the tests of this file: each uses titles of its own."""
-    folder: Path = tmp_path_factory.mktemp("conversations")
-    with Server(folder, "up", "--app", "tests.browser.chat_app:app") as server:
-        yield server
+    return chat_server
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -83,9 +80,9 @@ async def test_a_pinned_conversation_stays_on_top(page: Page) -> None:
     await begin(page, "pin me", "later one")
     await choose(page, "pin me", "Pin")
     pinned = page.locator(".group", has=page.get_by_role("heading", name="Pinned"))
-    await expect(pinned.get_by_role("link")).to_have_text(["pin me"])
+    await expect(pinned.locator("a .name")).to_have_text(["pin me"])
     await page.reload()
-    await expect(pinned.get_by_role("link")).to_have_text(["pin me"])
+    await expect(pinned.locator("a .name")).to_have_text(["pin me"])
     await choose(page, "pin me", "Unpin")
     await expect(pinned).to_have_count(0)
 

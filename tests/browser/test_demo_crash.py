@@ -12,6 +12,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from holdfast.testing.crash.agent import CHAPTERS
+from tests.browser.accessibility import poor_contrasts, unnamed_controls
 from tests.cli.shell import Shell, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -56,6 +57,10 @@ async def test_a_killed_worker_is_replaced_in_view_and_no_step_runs_again(
         await expect(rows).to_have_count(len(CHAPTERS) + 1)
         await expect(rows.nth(0)).to_have_text(re.compile("tides.*done.*1"))
         await expect(rows.last).to_have_text(re.compile("sign.*done.*2"))
+        for scheme in ("light", "dark"):
+            await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            assert await poor_contrasts(page) == [], scheme
+            assert await unnamed_controls(page) == [], scheme
         assert complaints == []
         await context.close()
         workers = await running_workers(running.address)

@@ -47,10 +47,15 @@ async def test_a_mention_is_answered_in_its_thread(page: Page) -> None:
     await page.keyboard.press("Enter")
     await expect(page.locator("li.bot.reply .text")).to_have_text("you said hello you")
     await expect(page.locator("li.bot.reply strong")).to_have_text("you")
-    await page.get_by_role("button", name="reply in thread").click()
-    await page.get_by_label("Message").fill("@holdfast more")
+    await expect(page.get_by_label("Message")).to_be_focused()
+    await page.get_by_role("button", name="Close the thread").click()
+    await expect(page.locator("li.bot.reply")).to_have_count(0)
+    await page.get_by_role("button", name="1 reply").click()
+    await expect(page.get_by_label("Reply", exact=True)).to_be_focused()
+    await page.keyboard.type("@holdfast more")
     await page.keyboard.press("Enter")
     await expect(page.locator("li.bot.reply")).to_have_count(2)
+    await expect(page.get_by_role("button", name="replies")).to_have_text("3 replies")
 
 
 async def test_a_direct_message_is_answered_and_markup_stays_text(page: Page) -> None:

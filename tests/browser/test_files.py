@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -32,10 +32,8 @@ TRANSFER = """([name, type, content]) => {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("files")
-    with Server(folder, "up", "--app", "tests.browser.chat_app:app") as server:
-        yield server
+def server(chat_server: Server) -> Server:
+    return chat_server
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -1,181 +1,132 @@
-"""Takes a picture of every page: light and dark, desktop and phone. Run by `make screenshots`."""
+"""Takes a picture of every page: light and dark, desktop and phone. Run by `make screenshots`.
+
+Names of pictures as arguments take only those."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
-from urllib.request import Request, urlopen
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page
 
-from tools.screenshots.operations import fill, operate
+from tools.browser import chromium
+from tools.screenshots.history import fill
+from tools.screenshots.pictures import PICTURES, Picture, of_a_crash, of_a_thread
+from tools.screenshots.png import write_small
+from tools.screenshots.servers import ADDRESS, APP, ROOT, login, run, running, up
+from tools.screenshots.talk import age, talk
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "images"
-HOLDFAST = Path(sys.executable).with_name("holdfast")
-APP = "tools.screenshots.app:app"
-PORT = 3797
-ADDRESS = f"http://127.0.0.1:{PORT}"
 SCREENS = {"desktop": (1200, 760), "phone": (360, 700)}
 SCHEMES = ("light", "dark")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu"]
-
-Prepare = Callable[[Page], Awaitable[None]]
-
-
-async def nothing(_: Page) -> None:
-    """Show a page as it opens."""
-
-
-async def from_the_beginning(page: Page) -> None:
-    await page.locator("#log").evaluate("node => { node.scrollTop = 0; }")
-
-
-async def with_work_open(page: Page) -> None:
-    await page.locator(".activity summary").last.click()
-
-
-async def with_numbers(page: Page) -> None:
-    await page.locator(".worker").first.wait_for()
-    await page.locator(".tile").first.wait_for()
-
-
-async def of_a_hand_off(page: Page) -> None:
-    await page.get_by_role("link", name="Please check the plan").first.click()
-    await page.locator(".timeline").wait_for()
-
-
-async def with_dead_letters(page: Page) -> None:
-    await page.locator(".group-toggle").first.click()
-    await page.locator(".letter").first.wait_for()
-
-
-async def of_a_person(page: Page) -> None:
-    await page.get_by_role("link", name="ada").first.click()
-    await page.locator(".observation").first.wait_for()
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture of a page, after `prepare` has brought it into the state to show."""
-
-    name: str
-    path: str
-    prepare: Prepare = nothing
-    wait_for: str = "#line[data-state=live]"
-
-
-PICTURES = [
-    Picture("chat-new", "/", wait_for=".agent-card"),
-    Picture("chat", "/?c=web:ada/plan", from_the_beginning, ".bubble.theirs"),
-    Picture("chat-team", "/?c=web:ada/desk", with_work_open, ".activity"),
-    Picture("chat-approval", "/?c=web:ada/ship", wait_for=".approval"),
-    Picture("console-overview", "/console", with_numbers, ".chart"),
-    Picture("console-messages", "/console/messages", wait_for="tr[data-id]"),
-    Picture("console-message", "/console/messages", of_a_hand_off, "tr[data-id]"),
-    Picture("console-dead", "/console/dead", with_dead_letters, ".group"),
-    Picture("console-agents", "/console/agents", wait_for="tr .row-link"),
-    Picture("console-memory", "/console/memory", of_a_person, ".person"),
-    Picture("console-access", "/console/access", wait_for="tbody tr"),
-    Picture("status", "/status", wait_for=".chart"),
-]
-QUESTIONS = {
-    "notes": ("Draft the release notes for 0.8", None),
-    "incident": ("Summarise the incident of last night", None),
-    "outbox": ("Why is the outbox growing?", None),
-    "mail": ("Translate the welcome mail", None),
-    "ship": ("Ship 0.8.0, please", "deployer"),
-    "desk": ("Please check the plan for the lane column", "desk"),
-    "plan": ("How do we migrate the lane column without downtime?", None),
-}
-
-
-def call(path: str, body: dict[str, Any] | None = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = Request(ADDRESS + path, data, {"content-type": "application/json"})
-    with urlopen(request) as answer:
-        return json.load(answer)
-
-
-def talk() -> None:
-    """Begin the conversations that the pictures show, and wait for all answers."""
-    for topic, (text, agent) in QUESTIONS.items():
-        body = {"message": text, "channel": "web", "sender": "ada", "conversation": topic}
-        call("/api/message", body | ({"agent": agent} if agent else {}))
-    # The deployer waits for a person, and stays.
-    while any(one["agent"] != "deployer" for one in call("/api/queue/agents")):
-        pass
-
-
-@contextmanager
-def server(home: str) -> Iterator[None]:
-    """Run a server with the agents of the pictures, on loopback and in a folder of its own."""
-    command = [str(HOLDFAST), "up", "--app", APP, "--home", home, "--port", str(PORT), "--no-auth"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
-        while "ready" not in process.stdout.readline():
-            pass
-        try:
-            yield
-        finally:
-            process.terminate()
 
 
 @asynccontextmanager
-async def chromium() -> AsyncIterator[Browser]:
-    found = await asyncio.to_thread(subprocess.check_output, [ROOT / "tools" / "chromium"])
-    path = found.decode().split()[-1]
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        await browser.close()
-
-
-async def take(browser: Browser, picture: Picture, screen: str, scheme: str) -> None:
-    width, height = SCREENS[screen]
+async def screen(browser: Browser, name: str, scheme: str, state: Any) -> AsyncIterator[Page]:
+    """Open an empty page of a size and a theme, with the cookies of a login."""
+    width, height = SCREENS[name]
     context = await browser.new_context(
         viewport={"width": width, "height": height},
         color_scheme="dark" if scheme == "dark" else "light",
         reduced_motion="reduce",
+        storage_state=state,
     )
-    page = await context.new_page()
-    await page.goto(ADDRESS + picture.path)
-    await page.locator(picture.wait_for).first.wait_for(state="attached")
-    await page.wait_for_load_state("load")
-    await picture.prepare(page)
-    await page.evaluate("document.activeElement.blur()")
-    path = FOLDER / f"{picture.name}-{screen}-{scheme}.png"
-    await page.screenshot(path=path)
+    yield await context.new_page()
     await context.close()
-    print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1000} kB")
 
 
-async def take_all() -> None:
-    async with chromium() as browser:
+async def take(browser: Browser, picture: Picture, state: Any = None) -> None:
+    """Take a picture on every screen, in both themes."""
+    async with asyncio.TaskGroup() as group:
+        for name in SCREENS:
+            for scheme in SCHEMES:
+                group.create_task(_take(browser, picture, name, scheme, state))
+
+
+async def _take(browser: Browser, picture: Picture, name: str, scheme: str, state: Any) -> None:
+    async with screen(browser, name, scheme, state) as page:
+        await page.goto(picture.path)
+        await page.locator(picture.wait_for).first.wait_for(state="attached")
+        await page.wait_for_load_state("load")
+        if picture.prepare is not None:
+            await picture.prepare(page)
+        await page.evaluate("document.activeElement.blur()")
+        await page.mouse.move(0, 0)
+        await save(page, f"{picture.name}-{name}-{scheme}")
+
+
+async def save(page: Page, name: str) -> None:
+    path = FOLDER / f"{name}.png"
+    session = await page.context.new_cdp_session(page)
+    # Chromium then uses the two filters that are quick to undo.
+    taken = await session.send(
+        "Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True}
+    )
+    await asyncio.to_thread(write_small, b64decode(taken["data"]), path)
+    print(f"{path.relative_to(ROOT)}: {path.stat().st_size // 1000} kB", flush=True)
+
+
+async def log_in(browser: Browser, link: str) -> Any:
+    """Open a login link. Returns the cookies."""
+    context = await browser.new_context()
+    await (await context.new_page()).goto(link)
+    state = await context.storage_state()
+    await context.close()
+    return state
+
+
+async def take_app(browser: Browser, home: str, wanted: set[str]) -> None:
+    """Take the pictures of the web app, of a server that has worked for a week."""
+    await asyncio.to_thread(run, "migrate", "--home", home)
+    url = f"sqlite:///{home}/holdfast.db"
+    await asyncio.to_thread(fill, url)
+    with up(home):
+        state = await log_in(browser, login(home, "Ada"))
+        async with screen(browser, "desktop", "light", state) as page:
+            await page.goto(ADDRESS)
+            await talk(page)
+    age(f"{home}/holdfast.db")
+    with up(home):
         for picture in PICTURES:
-            for screen in SCREENS:
-                for scheme in SCHEMES:
-                    await take(browser, picture, screen, scheme)
+            if not wanted or picture.name in wanted:
+                there = Picture(
+                    picture.name, ADDRESS + picture.path, picture.wait_for, picture.prepare
+                )
+                await take(browser, there, state)
+        if not wanted or "login" in wanted:
+            await take(browser, Picture("login", login(home, "Grace"), "main"), state)
+
+
+async def take_demos(browser: Browser, wanted: set[str]) -> None:
+    """Take the pictures of the demonstrations, which are servers of their own."""
+    demos = (
+        ("demo-slack", ("demo", "slack", "--port", "0", "--app", APP), "#rooms li", of_a_thread),
+        ("demo-crash", ("demo", "crash", "--port", "0", "--no-browser"), "#ask", of_a_crash),
+    )
+    for name, command, sign, prepare in demos:
+        if not wanted or name in wanted:
+            with running(*command) as ready:
+                address = next(word for word in ready.split() if word.startswith("http"))
+                await take(browser, Picture(name, address, sign, prepare))
+
+
+async def take_all(home: str, wanted: set[str]) -> None:
+    async with chromium() as browser:
+        if not wanted or not wanted <= {"demo-slack", "demo-crash"}:
+            await take_app(browser, home, wanted)
+        await take_demos(browser, wanted)
 
 
 def main() -> None:
     home = tempfile.mkdtemp(prefix="holdfast-pictures-")
     try:
-        subprocess.check_call([HOLDFAST, "migrate", "--home", home])
-        fill(f"sqlite:///{home}/holdfast.db")
-        with server(home):
-            talk()
-            operate(call)
-            asyncio.run(take_all())
+        asyncio.run(take_all(home, set(sys.argv[1:])))
     finally:
         shutil.rmtree(home)
 

@@ -26,6 +26,7 @@ from holdfast.message import (
 )
 from holdfast.queue.event import INBOX, Event, FinishedEvent, payload_to_show
 from holdfast.queue.journal import EFFECT_UNKNOWN, Step
+from holdfast.routing.handoff import shown_text
 from holdfast.store.life import Attempt, Life, life_state, read_life
 from holdfast.store.pauses import QUEUES, Pauses
 
@@ -257,7 +258,7 @@ def _page(life: Life, default: str, now: datetime) -> EventPage:
         sender=sender_of(payload),
         senderId=sender_id_of(payload),
         conversation=conversation_of(payload),
-        message=written_of(payload),
+        message=shown_text(event),
         state=life.state,
         outcome=event.outcome if isinstance(event, FinishedEvent) else None,
         attempts=event.attempts,
@@ -399,7 +400,7 @@ def _node(event: Event, default: str, now: datetime) -> TreeNode:
         state=life_state(event, now),
         receivedAt=millis(event.created_at),
         finishedAt=_finished_at(event),
-        message=written_of(payload_to_show(event))[:SHOWN],
+        message=shown_text(event)[:SHOWN],
         children=[],
     )
 

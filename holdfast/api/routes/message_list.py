@@ -21,9 +21,9 @@ from holdfast.message import (
     sender_id_of,
     sender_of,
     team_of,
-    written_of,
 )
 from holdfast.queue.event import INBOX, Event, FinishedEvent, payload_to_show
+from holdfast.routing.handoff import shown_text
 from holdfast.store.messages import Ending, MessageFilter, MessagePage, MessageSearch, State
 from holdfast.store.pauses import ActivePauses, Pauses
 
@@ -170,7 +170,7 @@ def _listed_message(
         sender=sender_of(payload),
         senderId=sender_id_of(payload),
         conversation=conversation_of(payload),
-        message=written_of(payload)[:SHOWN],
+        message=shown_text(event)[:SHOWN],
         state=state,
         outcome=event.outcome if isinstance(event, FinishedEvent) else None,
         attempts=event.attempts,

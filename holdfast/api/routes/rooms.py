@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
+from holdfast.api.markdown import PAGE_BYTES, render_all
 from holdfast.api.names import Text
-from holdfast.api.paging import Paged, list_response
+from holdfast.api.paging import ByteBounds, Page, list_response
 from holdfast.api.response import ApiError, JsonResponse, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import caller_of
@@ -43,6 +44,18 @@ class RoomLine(TypedDict):
     from_agent: str
     message: str
     created_at: int
+    html: NotRequired[str]
+
+
+class RoomPage(Page):
+    """Lines of a room, newest first."""
+
+    html: bool = Field(False, description="Add each line as HTML, to be inserted as it is.")
+
+    def within(self, request: Request) -> ByteBounds:
+        """Return the bounds. A page that is rendered has fewer bytes."""
+        bounds = super().within(request)
+        return {**bounds, "most_bytes": PAGE_BYTES} if self.html else bounds
 
 
 class NewLine(Body):
@@ -105,7 +118,9 @@ async def get_teams(request: Request) -> JsonResponse:
     summary="List the lines of a team's room",
     **route_options("read", list[RoomLine], [LINE], 400, 404),
 )
-async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
+async def get_room(
+    request: Request, team: TeamId, page: Annotated[RoomPage, Query()]
+) -> JsonResponse:
     """List lines, newest first."""
     await refuse_limited(request)
     state = state_of(request)
@@ -120,7 +135,9 @@ async def get_room(request: Request, team: TeamId, page: Paged) -> JsonResponse:
     # The room of a removed team stays readable.
     if not found and not is_known:
         raise ApiError(404, NO_TEAM)
-    return list_response(request, found, _line)
+    texts = await render_all([line.message for line in found]) if page.html else []
+    html = dict(zip((line.id for line in found), texts, strict=False))
+    return list_response(request, found, lambda line: _line(line, html.get(line.id)))
 
 
 @routes.post(
@@ -151,13 +168,16 @@ async def post_to_room(request: Request, team: TeamId) -> JsonResponse:
     return JsonResponse(PostedLine(ok=True, id=line))
 
 
-def _line(line: ChatMessage) -> RoomLine:
+def _line(line: ChatMessage, html: str | None) -> RoomLine:
     assert line.id is not None
     assert line.created_at is not None
-    return RoomLine(
+    shown = RoomLine(
         id=line.id,
         team_id=line.team_id,
         from_agent=line.from_agent,
         message=line.message,
         created_at=millis(line.created_at),
     )
+    if html is not None:
+        shown["html"] = html
+    return shown

@@ -70,6 +70,7 @@ class ListedRun(TypedDict):
     ranAt: int
     status: str
     answer: str | None
+    eventId: int | None
 
 
 EXAMPLE: dict[str, Any] = {
@@ -188,6 +189,7 @@ async def run(request: Request, id: ScheduleId) -> JsonResponse:
                 "ranAt": 1767600000000,
                 "status": "completed",
                 "answer": "The stand-up is prepared.",
+                "eventId": 42,
             }
         ],
         400,

@@ -1,20 +1,17 @@
 // Shows the OpenAPI document: every route with its role, what it takes and what it answers.
 
-import { codeElements } from "./dom.js";
+import { byId, codeElements, element, fold } from "./dom.js";
 
-const element = (name, text = "", ...children) => {
-  const node = document.createElement(name);
-  node.textContent = text;
-  node.append(...children);
-  return node;
-};
+const ROLES = { read: "", send: "info", admin: "wait" };
 
-const json = (value) => element("pre", JSON.stringify(value, null, 2));
+const json = (value) => element("pre", { tabindex: "0" }, JSON.stringify(value, null, 2));
 
-const row = (...texts) => {
-  const cells = texts.map((text) => element("td", "", ...codeElements(text)));
-  return element("tr", "", ...cells);
-};
+const row = (name, ...texts) => element("tr", {}, element("th", { scope: "row" },
+  element("code", {}, name)),
+...texts.map((text) => element("td", {}, ...codeElements(text))));
+
+const table = (label, rows) => (rows.length
+  ? [element("table", { "aria-label": label }, element("tbody", {}, ...rows))] : []);
 
 const typeName = (schema = {}) => {
   const types = (schema.anyOf ?? []).map((one) => one.type);
@@ -23,60 +20,54 @@ const typeName = (schema = {}) => {
 
 const required = (isRequired) => (isRequired ? ", required" : "");
 
-const parameters = (described) => {
-  const rows = described.map((one) => row(
-    one.name,
-    `${one.in}, ${typeName(one.schema)}${required(one.required)}`,
-    one.description ?? one.schema?.description ?? "",
-  ));
-  return rows.length ? [element("table", "", ...rows)] : [];
-};
+const parameters = (described) => table("Parameters", described.map((one) => row(
+  one.name,
+  `${one.in}, ${typeName(one.schema)}${required(one.required)}`,
+  one.description ?? one.schema?.description ?? "",
+)));
 
-const fields = (schema) => Object.entries(schema?.properties ?? {}).map(([name, one]) => row(
-  name,
-  `${typeName(one)}${required(schema.required?.includes(name))}`,
-  one.description ?? "",
-));
+const fields = (schema) => {
+  const properties = Object.entries(schema?.properties ?? {});
+  return table("Fields", properties.map(([name, one]) => row(
+    name,
+    `${typeName(one)}${required(schema.required?.includes(name))}`,
+    one.description ?? "",
+  )));
+};
 
 const body = (requestBody) => {
   const content = requestBody?.content?.["application/json"];
-  if (!content) {
-    return [];
-  }
-  const table = element("table", "", ...fields(content.schema));
-  return [element("p", "Takes"), json(content.example), table];
+  return content
+    ? [element("h4", {}, "Takes"), json(content.example), ...fields(content.schema)] : [];
 };
 
 const answers = (responses) => {
   const example = responses["200"]?.content?.["application/json"]?.example;
   const others = Object.entries(responses).filter(([status]) => status !== "200");
   return [
-    ...(example === undefined ? [] : [element("p", "Answers"), json(example)]),
-    element("details", "", element("summary", "Refusals"),
-      element("table", "", ...others.map(([status, one]) => row(status, one.description ?? "")))),
+    ...(example === undefined ? [] : [element("h4", {}, "Answers"), json(example)]),
+    element("details", {}, fold("Refusals"),
+      ...table("Refusals", others.map(([status, one]) => row(status, one.description ?? "")))),
   ];
 };
 
+// The description says more than the summary, which stands in the title.
 const route = (path, method, operation) => {
-  const role = element("span", operation["x-role"] ?? "open");
-  role.className = "role";
-  const title = element("h3", "", element("code", `${method.toUpperCase()} ${path}`), " ", role);
-  const section = element(
-    "section",
-    "",
-    title,
-    element("p", "", ...codeElements(`${operation.summary}. ${operation.description ?? ""}`)),
+  const role = operation["x-role"] ?? "open";
+  return element("section", { class: "card", id: operation.operationId },
+    element("h3", { class: "route-head" },
+      element("span", { class: `method ${method}` }, method.toUpperCase()),
+      element("code", {}, path),
+      element("span", { class: `badge ${ROLES[role] ?? "good"}` }, role)),
+    element("p", {}, ...codeElements(operation.description || `${operation.summary}.`)),
     ...parameters(operation.parameters ?? []),
     ...body(operation.requestBody),
-    ...answers(operation.responses),
-  );
-  section.id = operation.operationId;
-  return section;
+    ...answers(operation.responses));
 };
 
 const show = (description) => {
   const { summary, version } = description.info;
-  document.getElementById("summary").textContent = `${summary}, version ${version}`;
+  byId("summary").textContent = `${summary}, version ${version}`;
   const groups = new Map();
   for (const [path, methods] of Object.entries(description.paths)) {
     for (const [method, operation] of Object.entries(methods)) {
@@ -85,12 +76,10 @@ const show = (description) => {
     }
   }
   for (const [tag, routes] of groups) {
-    const title = element("h2", tag);
-    title.id = `tag-${tag.replaceAll(" ", "-")}`;
-    const link = element("a", tag);
-    link.href = `#${title.id}`;
-    document.getElementById("index").append(link);
-    document.getElementById("routes").append(title, ...routes);
+    const id = `tag-${tag.replaceAll(" ", "-")}`;
+    byId("index").append(element("a", { href: `#${id}` }, element("span", {}, tag),
+      element("span", { class: "number" }, String(routes.length))));
+    byId("routes").append(element("h2", { id }, tag), ...routes);
   }
 };
 
@@ -98,5 +87,5 @@ const answer = await fetch("/openapi.json");
 if (answer.ok) {
   show(await answer.json());
 } else {
-  document.getElementById("summary").textContent = (await answer.json()).error;
+  byId("summary").textContent = (await answer.json()).error;
 }

@@ -37,15 +37,28 @@ export function iconButton(name, label, onclick, values = {}) {
   return element("button", { ...common, ...values }, icon(name), hidden(label));
 }
 
-// The initials of a name on one of six colours, always the same one for the same name.
-export function avatar(name) {
-  const signs = [...(name || "?")];
-  const words = (name || "?").split(/[\s_.-]+/).filter(Boolean);
+// The initials of a name on one of six colours. The colour is that of `id`, so that an agent keeps
+// its own wherever it is shown, by name or by id.
+export function avatar(name, id = name) {
+  // Of an e-mail address, the part before the host.
+  const shown = (name || "?").split("@")[0] || name;
+  const words = shown.split(/[\s_.-]+/).filter(Boolean);
   const initials = words.length > 1
     ? [...words[0]][0] + [...words[1]][0]
-    : signs.slice(0, 2).join("");
-  const sum = signs.reduce((total, sign) => (total * 31 + sign.codePointAt(0)) % 9973, 7);
+    : [...shown].slice(0, 2).join("");
+  const sum = [...(id || "?")].reduce(
+    (total, sign) => (total * 31 + sign.codePointAt(0)) % 9973, 40);
   return element("span", { class: `avatar hue-${(sum % 6) + 1}`, "aria-hidden": "true" }, initials);
+}
+
+// The sign of somebody without a name.
+export function nobody() {
+  return element("span", { class: "avatar nobody", "aria-hidden": "true" }, icon("person"));
+}
+
+// The line that opens and closes a <details>.
+export function fold(...content) {
+  return element("summary", { class: "fold-line" }, icon("chevronRight"), ...content);
 }
 
 // Insert HTML that the server has rendered and sanitised: the `html` keys of the API, nothing else.

@@ -1,7 +1,9 @@
 // The frame of every page: sections, theme, session, connection and keyboard.
 
 import { ask, Refused } from "./ask.js";
-import { avatar, button, byId, codeElements, element, hidden, iconButton } from "./dom.js";
+import {
+  avatar, button, byId, codeElements, element, hidden, iconButton, nobody,
+} from "./dom.js";
 import { icon } from "./icons.js";
 import { openDialog } from "./overlay.js";
 import { addShortcuts, showShortcuts } from "./shortcuts.js";
@@ -181,9 +183,9 @@ export class Shell {
   }
 
   #showAccount() {
-    const { name, role, isKnown } = this.session;
+    const { name, role, isKnown, isSession } = this.session;
     this.account.title = isKnown ? `Logged in as ${name} (${role})` : "Account";
-    this.account.replaceChildren(hidden("Account"), avatar(isKnown ? name : "?"));
+    this.account.replaceChildren(hidden("Account"), isSession ? avatar(name) : nobody());
   }
 
   #openAccount() {

@@ -59,11 +59,17 @@ export function exactly(millis) {
   return exact.format(millis);
 }
 
+// The same for a narrow place: 12 min, 3 h, 2 d.
+function brief(millis, now) {
+  const text = relative(millis, now);
+  return text === "just now" ? "now" : text.replace(/ ago$/, "");
+}
+
 // A <time> element that stays right while the page is open.
-export function timeElement(millis, values = {}) {
+export function timeElement(millis, { isBrief = false, ...values } = {}) {
   const node = element("time", {
-    datetime: new Date(millis).toISOString(), ...values,
-  }, relative(millis));
+    datetime: new Date(millis).toISOString(), "data-brief": isBrief, ...values,
+  }, (isBrief ? brief : relative)(millis));
   node.dataset.millis = millis;
   return node;
 }
@@ -78,7 +84,8 @@ document.addEventListener("pointerover", ({ target }) => {
 function update() {
   const now = Date.now();
   for (const node of document.querySelectorAll("time[data-millis]")) {
-    const text = relative(Number(node.dataset.millis), now);
+    const write = "brief" in node.dataset ? brief : relative;
+    const text = write(Number(node.dataset.millis), now);
     if (node.textContent !== text) {
       node.textContent = text;
     }

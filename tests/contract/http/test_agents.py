@@ -98,6 +98,23 @@ async def test_a_room_has_the_columns_of_its_table_newest_first(api: Api) -> Non
     assert await api.get("/api/chatroom/DEV?limit=1") == [newest]
 
 
+async def test_lines_of_a_room_come_as_html_if_asked_for(api: Api) -> None:
+    text = "**new** <script>alert(1)</script>"
+    await record(api.store, ChatMessage(team_id="dev", from_agent="coder", message=text))
+    [line] = await api.get("/api/chatroom/dev?html=true")
+    assert "<strong>new</strong>" in line["html"]
+    assert "<script>" not in line["html"]
+
+
+async def test_a_copy_of_a_line_is_listed_without_the_frame_for_its_agent(api: Api) -> None:
+    await api.post("/api/chatroom/dev", {"message": "what is new?"})
+    listed = await api.get("/api/messages")
+    assert [one["message"] for one in listed] == ["what is new?", "what is new?"]
+    event = await api.get(f"/api/events/{listed[0]['id']}")
+    assert event["message"] == "what is new?"
+    assert event["raw"]["message"] == "[In room #dev, from @user]\nwhat is new?"
+
+
 async def test_a_post_to_a_room_is_a_line_and_a_message_to_every_agent_of_the_team(
     api: Api,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -125,6 +126,20 @@ async def test_what_needs_a_person_comes_most_urgent_first(api: Api, clock: Cloc
     assert found["waiting"]["link"] == "/console/messages?agent=writer"
     [slack] = overview["health"]["channels"]
     assert (slack["status"], slack["problems"]) == ("failing", ["not connected"])
+
+
+async def test_a_turn_that_asks_people_is_listed_with_its_question(api: Api) -> None:
+    await start_process(api)
+    await api.say("deploy?", agent="coder")
+    turn = await api.claim()
+    asked = json.dumps({"prompt": "Ship it\nto production?", "options": []})
+    wait = Step(key="ok", state="started", attempt=1, kind="signal", signal="ok", arguments=asked)
+    await api.store.record(JournalEntry(turn=turn, steps=[wait]))
+    await api.store.settle([(turn, Snooze(timedelta(days=1)))])
+
+    [concern] = (await api.get("/api/overview"))["attention"]
+
+    assert concern["text"] == "coder asks: Ship it to production?"
 
 
 async def test_messages_that_no_process_serves_need_a_person(api: Api) -> None:

@@ -46,6 +46,7 @@ async def test_run_now_is_listed_with_its_answer(api: Api) -> None:
     assert ran["messageId"].startswith(f"schedule_{added['id']}_")
     [run] = await api.get(f"{path}/runs", role="read")
     assert (run["messageId"], run["status"], run["answer"]) == (ran["messageId"], "pending", None)
+    assert (await api.get(f"/api/events/{run['eventId']}"))["messageId"] == ran["messageId"]
 
 
 async def test_changes_need_the_role_admin_and_lists_the_role_read(api: Api) -> None:

@@ -131,7 +131,7 @@ export const names = new Map();
 
 export function answerHead(agent, at) {
   const name = names.get(agent) ?? agent;
-  return element("p", { class: "who" }, avatar(name),
+  return element("p", { class: "who" }, avatar(name, agent),
     element("strong", { dir: "auto" }, name || "agent"),
     at && timeElement(at, { class: "when" }));
 }

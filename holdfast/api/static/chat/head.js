@@ -37,7 +37,7 @@ export class Head {
   }
 
   get firstText() {
-    return this.chat.messages[0]?.text.split("\n")[0].slice(0, 80) || "Conversation";
+    return this.chat.messages[0]?.text.split("\n")[0].slice(0, 80) || "New conversation";
   }
 
   // Remember how much was unread: it is read as soon as it is shown.

@@ -78,7 +78,7 @@ export class Mentions {
         event.preventDefault();
         this.#choose(one);
       },
-    }, avatar(one.name), element("span", { class: "mention-text" },
+    }, avatar(one.name, one.id), element("span", { class: "mention-text" },
       element("span", {}, element("strong", { dir: "auto" }, one.name),
         element("span", { class: "soft" }, ` @${one.id}${one.isTeam ? " · team" : ""}`)),
       one.description

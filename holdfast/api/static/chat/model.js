@@ -133,9 +133,10 @@ export class Chat {
   // `changedOf` tells which messages differ, if not all of them may.
   #rebuild(changedOf = () => null) {
     const found = new Map(exchangesOf(this.lines).map((one) => [one.id, one]));
-    // Older versions of a question are not in the list, even if this page has sent them.
+    // Older versions of a question are not in the list, even if this page has sent them. A newer
+    // one stays: lines that were read just before it may name it already.
     const replaced = new Set([...found.values()].flatMap(({ id, versions = [] }) => (
-      versions.filter((one) => one !== id)
+      versions.slice(0, Math.max(0, versions.indexOf(id)))
     )));
     for (const message of this.sent.values()) {
       if (message.conversation === this.conversation && !found.has(message.id)) {

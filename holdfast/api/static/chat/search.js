@@ -14,11 +14,16 @@ export function withMarks(text, marks = []) {
   const parts = [];
   let at = 0;
   for (const [start, end] of marks) {
-    parts.push(signs.slice(at, start).join(""));
+    parts.push(plain(signs.slice(at, start)));
     parts.push(element("mark", {}, signs.slice(start, end).join("")));
     at = end;
   }
-  return [...parts, signs.slice(at).join("")];
+  return [...parts, plain(signs.slice(at))];
+}
+
+// A snippet is no Markdown any more: its signs would only be in the way.
+function plain(signs) {
+  return signs.join("").replace(/\*\*|`/g, "");
 }
 
 export class SearchResults {

@@ -3,7 +3,7 @@
 import { ask, askPage } from "../ask.js";
 import { byId, element, iconButton, skeletons, stateBox } from "../dom.js";
 import { confirmAction, openMenu, toast } from "../overlay.js";
-import { relative } from "../time.js";
+import { relative, timeElement } from "../time.js";
 import { draftOf } from "./drafts.js";
 import { SearchResults } from "./search.js";
 
@@ -172,6 +172,7 @@ export class Sidebar {
     const link = this.link(row,
       element("span", { class: "name clip", dir: "auto" }, row.title),
       hasDraft ? element("span", { class: "draft" }, "Draft") : "",
+      timeElement(row.updatedAt, { class: "row-time", isBrief: true, "aria-hidden": "true" }),
       isUnread ? element("span", { class: "unread number" }, `${row.unread}`,
         element("span", { class: "hidden-text" }, " unread")) : "");
     return element("li", { class: isUnread ? "is-unread" : "" }, link, more);

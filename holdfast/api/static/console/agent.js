@@ -34,8 +34,8 @@ function factsOf(stats) {
     ["Failed", compact(stats.failed)],
     ["Success", successBadge(stats)],
     ["Time to answer", `p50 ${duration(stats.p50)}, p95 ${duration(stats.p95)}`],
-    ["Tokens", compact(stats.tokens)],
-    ["Cost", money(stats.cost)],
+    ["Tokens", stats.tokens ? compact(stats.tokens) : "–"],
+    ["Cost", stats.cost ? money(stats.cost) : "–"],
   ]);
 }
 

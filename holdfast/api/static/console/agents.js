@@ -50,7 +50,7 @@ function servedBy({ processes }) {
 
 function agentRow(page, refresh) {
   return (one) => tableRow(COLUMNS, [
-    element("div", { class: "agent-cell" }, avatar(one.name),
+    element("div", { class: "agent-cell" }, avatar(one.name, one.id),
       element("div", { class: "agent-words" },
         element("p", {},
           element("a", { class: "row-link", href: hrefOf("agents", one.id), dir: "auto" },
@@ -61,18 +61,24 @@ function agentRow(page, refresh) {
     one.limit ? `${count(one.processing)} of ${count(one.limit)}` : count(one.processing),
     one.pending ? badge(compact(one.pending), "info") : "0",
     compact(one.completed), successBadge(one), duration(one.p50), duration(one.p95),
-    money(one.cost), servedBy(one),
+    one.cost ? money(one.cost) : "–", servedBy(one),
     pauseButton(page.session, { kind: "agent", name: one.id, paused: one.paused, refresh }),
   ]);
 }
 
+// The names of agents by id.
+export function namesOf(agents, ids) {
+  return Object.fromEntries(ids.map((id) => [id, agents[id]?.name ?? id]));
+}
+
 function teamCard(team) {
+  const member = (agent) => element("li", {}, avatar(team.names[agent], agent),
+    team.names[agent], agent === team.leader ? badge("leads", "accent") : "");
   return element("li", { class: "card team" },
     element("h3", { dir: "auto" }, team.name),
     element("p", { class: "soft small", dir: "auto" }, team.description || team.id),
     element("ul", { class: "members", "aria-label": `Members of ${team.name}` },
-      ...team.agents.map((agent) => element("li", {}, avatar(agent), agent,
-        agent === team.leader ? badge("leads", "accent") : ""))),
+      ...team.agents.map(member)),
     element("a", { class: "button small", href: hrefOf("teams", team.id) }, icon("chat"),
       "Open the room", element("span", { class: "hidden-text" }, ` of ${team.name}`)));
 }
@@ -127,7 +133,8 @@ class Agents {
     }));
     updateRows(this.agents.body, rows, (one) => one.id, agentRow(this.page, refresh));
     showOnly(this.agentsBox, rows.length ? this.wrappedAgents : this.noAgents);
-    const teamRows = Object.entries(teams).map(([id, one]) => ({ id, ...one }));
+    const teamRows = Object.entries(teams).map(([id, one]) => (
+      { id, ...one, names: namesOf(agents, one.agents) }));
     updateRows(this.teams, teamRows, (one) => one.id, teamCard);
     this.teamsCard.hidden = !Object.keys(teams).length;
     this.#showRest(overview, pauses, refresh);

@@ -16,15 +16,30 @@ const FILTERS = [
   { name: "subject", label: "Subject", placeholder: "event:7" },
 ];
 
+// Words for the names that the log keeps: `token_created` and `dead_letters`.
+function spoken(name) {
+  return name.replaceAll("_", " ");
+}
+
+// The ids of rows help nobody: the subject names the thing.
 function details(values) {
-  const text = Object.entries(values).map(([key, value]) => (
-    `${key} ${typeof value === "string" ? value : JSON.stringify(value)}`)).join(" · ");
-  return element("span", { class: "soft small" }, text);
+  const text = Object.entries(values).filter(([key]) => key !== "id").map(([key, value]) => (
+    `${spoken(key)}: ${typeof value === "string" ? value : JSON.stringify(value)}`)).join(" · ");
+  return element("span", { class: "soft small" }, text || "–");
+}
+
+// A subject is a kind and a name, such as `token:ci`.
+function subjectOf(subject) {
+  const [kind, ...name] = subject.split(":");
+  return name.length ? [
+    element("span", { class: "soft" }, `${spoken(kind)} `),
+    element("strong", {}, name.join(":")),
+  ] : element("strong", {}, subject);
 }
 
 function auditRow(act) {
   return tableRow(COLUMNS, [
-    moment(act.at), act.actor, badge(act.action), element("code", {}, act.subject),
+    moment(act.at), act.actor, badge(spoken(act.action)), subjectOf(act.subject),
     details(act.details),
   ]);
 }
@@ -34,7 +49,7 @@ function addressOf(page, before) {
   for (const { name } of FILTERS) {
     const value = page.query.get(name);
     if (value) {
-      query.set(name, value);
+      query.set(name, name === "action" ? value.replaceAll(" ", "_") : value);
     }
   }
   if (before) {

@@ -1,14 +1,15 @@
 // Small charts, drawn as SVG. Each has a name, a description and a table with the same numbers.
 
-import { element } from "../dom.js";
+import { element, fold } from "../dom.js";
 import { icon } from "../icons.js";
 import { exactly as exact } from "../time.js";
 import { axisDuration, clock, count, day } from "./format.js";
 
 const SVG = icon("check").namespaceURI;
-const WIDTH = 440;
+// The width until the page has laid the chart out; then it is drawn for the room it has.
+const WIDTH = 340;
 const HEIGHT = 140;
-const LEFT = 40;
+const LEFT = 44;
 const RIGHT = 8;
 const TOP = 10;
 const BOTTOM = 22;
@@ -44,79 +45,97 @@ export function niceDuration(millis) {
   return millis < 1000 ? niceCeiling(millis) : (round ?? Math.ceil(millis / 36e5) * 3600) * 1000;
 }
 
-function scales(points, series, least, ceiling) {
+function scales({ points, series, least, ceiling, height }, width) {
   const highest = Math.max(0,
     ...series.flatMap((one) => points.map((point) => one.of(point) ?? 0)));
   const top = Math.max(ceiling(highest), least);
-  const step = (WIDTH - LEFT - RIGHT) / Math.max(1, points.length);
+  const step = (width - LEFT - RIGHT) / Math.max(1, points.length);
   return {
     top,
     step,
+    width,
+    height,
     x: (index) => LEFT + step * (index + 0.5),
-    y: (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top),
+    y: (value) => TOP + (height - TOP - BOTTOM) * (1 - value / top),
   };
 }
 
-function gridLines({ top, y }, write) {
+function gridLines({ top, y, width }, write) {
   return [0, 0.5, 1].flatMap((share) => [
     svg("line", {
-      class: "chart-grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(top * share), y2: y(top * share),
+      class: "chart-grid", x1: LEFT, x2: width - RIGHT, y1: y(top * share), y2: y(top * share),
     }),
     svg("text", {
       class: "chart-label", x: LEFT - 6, y: y(top * share) + 4, "text-anchor": "end",
-    }, write(top * share)),
+    }, share ? write(top * share) : "0"),
   ]);
 }
 
-function timeLabels(points, { x }) {
+function timeLabels(points, { x, width, height }) {
   const wide = points.length > 1 && points.at(-1).at - points[0].at > 2 * DAY_MILLIS;
   const write = wide ? day : clock;
-  const every = Math.max(1, Math.ceil(points.length / 5));
+  const most = Math.max(2, Math.min(6, Math.floor((width - LEFT) / 64)));
+  const every = Math.max(1, Math.ceil(points.length / most));
   return points.flatMap((point, index) => (index % every ? [] : [
     svg("text", {
-      class: "chart-label", x: x(index), y: HEIGHT - 6, "text-anchor": "middle",
+      class: "chart-label", x: index ? x(index) : LEFT, y: height - 6,
+      "text-anchor": index ? "middle" : "start",
     }, write(point.at)),
   ]));
 }
 
-// Paths are broken where a bucket has no value: no answers is not an answer of zero seconds.
-function linePath(points, of, { x, y }) {
-  let pen = "M";
-  return points.map((point, index) => {
+// The runs of neighbouring points that have a value: no answers is not an answer of zero seconds.
+function runsOf(points, of, { x, y }) {
+  const runs = [];
+  let isOpen = false;
+  points.forEach((point, index) => {
     const value = of(point);
-    if (value === null || value === undefined) {
-      pen = "M";
-      return "";
+    const has = value !== null && value !== undefined;
+    if (has && !isOpen) {
+      runs.push([]);
     }
-    const piece = `${pen}${x(index).toFixed(1)} ${y(value).toFixed(1)}`;
-    pen = "L";
-    return piece;
-  }).join("");
+    if (has) {
+      runs.at(-1).push([x(index), y(value)]);
+    }
+    isOpen = has;
+  });
+  return runs;
+}
+
+// A curve through all points that never goes beyond its neighbours.
+function curve(run) {
+  const at = ([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+  return run.slice(1).reduce((path, [x, y], index) => {
+    const [before, height] = run[index];
+    const middle = (before + x) / 2;
+    return `${path}C${at([middle, height])} ${at([middle, y])} ${at([x, y])}`;
+  }, `M${at(run[0])}`);
 }
 
 function drawLine(points, one, scale) {
-  const values = points.map(one.of);
-  const alone = points.flatMap((_, index) => {
-    const has = (at) => values[at] !== null && values[at] !== undefined;
-    return has(index) && !has(index - 1) && !has(index + 1)
-      ? [svg("circle", {
-        class: `chart-dot ${one.tone}`, cx: scale.x(index), cy: scale.y(values[index]), r: 2.5,
-      })]
-      : [];
-  });
+  const runs = runsOf(finished(points), one.of, scale);
+  const dots = runs.filter((run) => run.length === 1).map(([[cx, cy]]) => (
+    svg("circle", { class: `chart-dot ${one.tone}`, cx, cy, r: 2.5 })));
   return [
-    svg("path", { class: `chart-line ${one.tone}`, d: linePath(points, one.of, scale) }),
-    ...alone,
+    svg("path", { class: `chart-line ${one.tone}`, d: runs.map(curve).join("") }), ...dots,
   ];
 }
 
 function drawArea(points, one, scale) {
   const floor = scale.y(0);
-  const top = linePath(points, (point) => one.of(point) ?? 0, scale);
-  const path = `${top}L${scale.x(points.length - 1)} ${floor}L${scale.x(0)} ${floor}Z`;
+  const areas = runsOf(finished(points), one.of, scale).map((run) => (
+    `${curve(run)}L${run.at(-1)[0]} ${floor}L${run[0][0]} ${floor}Z`));
   return [
-    svg("path", { class: `chart-area ${one.tone}`, d: path }), ...drawLine(points, one, scale),
+    svg("path", { class: `chart-area ${one.tone}`, d: areas.join("") }),
+    ...drawLine(points, one, scale),
   ];
+}
+
+// The points whose time is over. The last one still grows: a line would seem to dive.
+export function finished(points) {
+  const span = points.length > 1 ? points[1].at - points[0].at : 0;
+  const isOver = !span || points.at(-1).at + span <= Date.now();
+  return isOver ? points : points.slice(0, -1);
 }
 
 function drawBars(points, one, { x, y, step }) {
@@ -141,12 +160,13 @@ function describe(points, series, write) {
   }).join(" ");
 }
 
-function picture({ title, points, series, write, least, ceiling }) {
+function picture(given, width) {
+  const { title, points, series, write } = given;
   serial += 1;
   const [titleId, descId] = [`chart-${serial}-title`, `chart-${serial}-desc`];
-  const scale = scales(points, series, least, ceiling);
+  const scale = scales(given, width);
   const drawing = svg("svg", {
-    class: "chart-picture", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
+    class: "chart-picture", viewBox: `0 0 ${width} ${scale.height}`, role: "img",
     "aria-labelledby": `${titleId} ${descId}`,
   },
   svg("title", { id: titleId }, title),
@@ -157,15 +177,14 @@ function picture({ title, points, series, write, least, ceiling }) {
 }
 
 // A line that follows the pointer, with the numbers of its bucket.
-function addPointer(figure, drawing, { points, series, write }, scale) {
+function addPointer(figure, drawing, { points, series, write, summary }, scale) {
   const rule = svg("line",
-    { class: "chart-rule", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
+    { class: "chart-rule", y1: TOP, y2: scale.height - BOTTOM, visibility: "hidden" });
   const readout = figure.querySelector(".chart-readout");
-  const usual = readout.textContent;
-  drawing.append(rule);
+    drawing.append(rule);
   drawing.addEventListener("pointermove", (event) => {
     const box = drawing.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * WIDTH;
+    const at = ((event.clientX - box.left) / box.width) * scale.width;
     const index = Math.floor((at - LEFT) / scale.step);
     const point = points[index];
     if (point) {
@@ -178,7 +197,7 @@ function addPointer(figure, drawing, { points, series, write }, scale) {
   });
   drawing.addEventListener("pointerleave", () => {
     rule.setAttribute("visibility", "hidden");
-    readout.textContent = usual;
+    readout.textContent = summary;
   });
 }
 
@@ -197,8 +216,8 @@ function tableOf({ title, points, series, write }) {
 // The table is built when somebody opens it: a closed one would only cost time.
 function alternative(chart) {
   const details = element("details", { class: "chart-numbers" },
-    element("summary", {}, "Numbers", element("span", { class: "hidden-text" },
-      ` of ${chart.title}`)));
+    fold(element("span", {}, "Numbers",
+      element("span", { class: "hidden-text" }, ` of ${chart.title}`))));
   details.addEventListener("toggle", () => {
     details.querySelector(".chart-scroll")?.remove();
     if (details.open) {
@@ -214,34 +233,58 @@ function legend(series) {
     element("span", { class: `chart-key ${one.tone}`, "aria-hidden": "true" }), one.name)));
 }
 
+// Charts are drawn anew when their width changes: text keeps its size on every screen.
+const widths = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) {
+    target.draw(Math.round(contentRect.width));
+  }
+});
+
 // A chart over time. `points` have a time `at`; each of `series` has a name, a tone, a function
 // `of` from point to number, and `draw`: line, area or bars.
-export function chart({ title, points, series, summary = "", isDuration = false, least = 2 }) {
+export function chart({
+  title, points, series, summary = "", isDuration = false, least = 2, height = HEIGHT,
+}) {
   const [write, ceiling] = isDuration ? [axisDuration, niceDuration] : [count, niceCeiling];
-  const given = { title, points, series, write, least, ceiling };
-  const { drawing, scale } = picture(given);
+  const given = { title, points, series, write, least, ceiling, summary, height };
+  const place = element("div");
   const figure = element("figure", { class: "chart" },
     element("figcaption", { class: "chart-head" },
       element("h3", {}, title), legend(series),
       element("p", { class: "chart-readout" }, summary)),
-    drawing, alternative(given));
-  addPointer(figure, drawing, given, scale);
+    place, alternative(given));
+  figure.draw = (width) => {
+    if (width > LEFT + RIGHT && width !== figure.drawnWidth) {
+      figure.drawnWidth = width;
+      const { drawing, scale } = picture(given, width);
+      place.replaceChildren(drawing);
+      addPointer(figure, drawing, given, scale);
+    }
+  };
+  figure.draw(WIDTH);
+  widths.observe(figure);
   return figure;
 }
 
-// A line without axes for a tile; its numbers stand beside it as text.
-export function sparkline(values, tone = "tone-main") {
+// A line without axes for a tile; its numbers stand beside it as text. Buckets without a value are
+// left out.
+export function sparkline(points, of, tone) {
   const [width, height] = [120, 28];
+  const values = finished(points).map(of);
   const top = Math.max(1, ...values.map((value) => value ?? 0));
   const step = width / Math.max(1, values.length - 1);
-  const path = values.map((value, index) => {
-    const y = height - 2 - ((value ?? 0) / top) * (height - 4);
-    return `${index ? "L" : "M"}${(index * step).toFixed(1)} ${y.toFixed(1)}`;
-  }).join("");
+  const known = values.flatMap((value, index) => (value === null || value === undefined ? []
+    : [[index * step, height - 2 - (value / top) * (height - 4)]]));
+  if (known.length < 2) {
+    return "";
+  }
+  const path = curve(known);
+  const [start, end] = [known[0], known.at(-1)].map(([x]) => x.toFixed(1));
+  const area = `${path}L${end} ${height}L${start} ${height}Z`;
   return svg("svg", {
     class: "sparkline", viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true",
     preserveAspectRatio: "none",
   },
-  svg("path", { class: `chart-area ${tone}`, d: `${path}L${width} ${height}L0 ${height}Z` }),
+  svg("path", { class: `chart-area ${tone}`, d: area }),
   svg("path", { class: `chart-line ${tone}`, d: path }));
 }

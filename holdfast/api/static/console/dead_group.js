@@ -1,7 +1,7 @@
 // A group of dead letters with one cause: its number, its note, its letters and what to do.
 
 import { ask, askPage } from "../ask.js";
-import { element } from "../dom.js";
+import { element, fold } from "../dom.js";
 import { icon } from "../icons.js";
 import { act, askAssumption, settle } from "./dead_actions.js";
 import { EndlessList } from "./endless.js";
@@ -39,8 +39,7 @@ function letterRow(group) {
         `${letter.attemptsMade} ${letter.attemptsMade === 1 ? "attempt" : "attempts"} · `,
         moment(letter.finishedAt)),
       element("p", { class: "letter-error small", dir: "auto" }, letter.failedReason ?? ""),
-      letter.traceback ? element("details", { class: "trace" },
-        element("summary", {}, "Traceback"),
+      letter.traceback ? element("details", { class: "trace" }, fold("Traceback"),
         element("pre", { tabindex: "0" }, letter.traceback)) : ""),
     letterActions(group, letter));
 }

@@ -1,7 +1,7 @@
 // Memory: who is remembered, what, and where it came from; corrected, removed and forgotten.
 
 import { ask, Refused } from "../ask.js";
-import { avatar, element } from "../dom.js";
+import { avatar, element, fold } from "../dom.js";
 import { filterBar } from "./filters.js";
 import { count, duration, elapsed, moment, percent, plural } from "./format.js";
 import { confirmAction, formDialog, toast } from "./forms.js";
@@ -20,8 +20,14 @@ export function nameOf(subject) {
   return parts.at(-1) || subject;
 }
 
+// The kind of the subject and the place where it is known: person · slack.
 function whereOf(subject) {
-  return subject.split(":").slice(0, -1).join(" · ");
+  const [workspace, kind, ...rest] = subject.split(":");
+  const places = rest.slice(0, -1).filter((part) => part !== "id");
+  return [
+    kind === "USER" ? "person" : kind?.toLowerCase().replaceAll("_", " "), ...places,
+    workspace === "default" ? "" : `workspace ${workspace}`,
+  ].filter(Boolean).join(" · ");
 }
 
 function sourceOf(source) {
@@ -103,10 +109,10 @@ class Memory {
     }
     this.detailContent = content;
     const forget = action(this.page.session, {
-      label: "Forget…", tone: "danger", name: nameOf(this.person), onclick: () => this.forget(),
+      label: "Forget…", tone: "caution", name: nameOf(this.person), onclick: () => this.forget(),
     });
     this.detail.replaceChildren(card(nameOf(this.person), [
-      element("p", { class: "soft small" }, this.person),
+      element("p", { class: "soft small", title: this.person }, whereOf(this.person)),
       lines.length ? this.lines : empty("Nothing is remembered", "There is no line about this one.",
         { icon: "memory" }),
     ], { actions: [forget] }));
@@ -118,14 +124,14 @@ class Memory {
     return element("li", { class: "observation", "data-id": line.id },
       element("p", { class: "observation-text", dir: "auto" }, line.content),
       element("p", { class: "soft small" },
-        badge(line.type.toLowerCase()), ` ${percent(line.confidence)} sure`,
-        line.observer ? ` · by ${line.observer}` : "", " · ", moment(line.updatedAt),
+        badge(line.type.toLowerCase()), ` confidence ${percent(line.confidence)}`,
+        line.observer ? ` · noted by ${line.observer}` : "", " · ", moment(line.updatedAt),
         line.pending ? badge("not indexed yet", "wait") : ""),
       line.sources.length
         ? element("details", { class: "sources" },
-          element("summary", {}, plural(line.sources.length, "source")),
+          fold(plural(line.sources.length, "source")),
           element("ul", {}, ...line.sources.map(sourceOf)))
-        : element("p", { class: "soft small" }, "No source was recorded."),
+        : "",
       element("div", { class: "letter-actions" },
         action(session, { label: "Correct", name, onclick: () => this.correct(line) }),
         action(session, { label: "Remove", name, tone: "ghost",

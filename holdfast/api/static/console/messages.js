@@ -154,8 +154,7 @@ function hint(page) {
 
 export async function open(page) {
   const { node, body: rows } = table("Messages, newest first", COLUMNS);
-  const live = element("span", { class: "soft small", role: "status" });
-  page.head("Messages", { lead: "Everything that came in, newest first", actions: [live] });
+  page.head("Messages", { lead: "Everything that came in, newest first" });
   const { pill, add } = newPill(page);
   const list = new EndlessList({
     page, rows, shown: scrollBox(node), build: messageRow, key: (one) => one.id,

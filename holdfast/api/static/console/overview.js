@@ -45,12 +45,12 @@ export function attentionRow(one) {
       icon("chevronRight")));
 }
 
-function tile({ name, value, more, values, tone = "", href }) {
+function tile({ name, value, more, line, tone = "", href }) {
   const body = [
     element("span", { class: "tile-name" }, name),
     element("span", { class: `tile-value number ${tone}`.trim() }, value),
     element("span", { class: "tile-more soft small number" }, more),
-    values ? sparkline(values, tone === "bad" ? "tone-4" : "tone-1") : "",
+    line ? sparkline(...line, tone === "bad" ? "tone-4" : "tone-1") : "",
   ];
   return href ? element("a", { class: "tile card", href }, ...body)
     : element("div", { class: "tile card" }, ...body);
@@ -79,16 +79,16 @@ export function tilesOf({ queues }, { buckets, total }) {
       more: `${rate(inbox.completedPerMinute)} done a minute`,
     }),
     tile({
-      name: "Received", value: compact(total.received), values: buckets.map((one) => one.received),
+      name: "Received", value: compact(total.received), line: [buckets, (one) => one.received],
       more: `${rate(inbox.receivedPerMinute)} a minute now`,
     }),
     tile({
-      name: "Time to answer", value: duration(total.p50), values: buckets.map((one) => one.p50),
+      name: "Time to answer", value: duration(total.p50), line: [buckets, (one) => one.p50],
       more: `p95 ${duration(total.p95)}`,
     }),
     tile({
       name: "Failed", value: ended ? percent(total.failed / ended) : "–",
-      tone: total.failed ? "bad" : "", values: buckets.map((one) => one.failed),
+      tone: total.failed ? "bad" : "", line: [buckets, (one) => one.failed],
       more: `${count(total.failed)} of ${compact(ended)}`,
     }),
     tile({

@@ -5,13 +5,16 @@ import { element } from "../dom.js";
 import { moment } from "./format.js";
 import { confirmAction, formDialog, toast } from "./forms.js";
 import {
-  action, badge, card, empty, updateRows, stateBadge, table, tableRow, scrollBox,
+  action, card, empty, updateRows, stateBadge, table, tableRow, scrollBox,
 } from "./parts.js";
+import { addressWith, hrefOf } from "./router.js";
 
 const COLUMNS = [
   { name: "Schedule" }, { name: "Agent" }, { name: "When" }, { name: "Next run" },
   { name: "Last run" }, { name: "Actions", hidden: true, kind: "actions" },
 ];
+const RUNS = [{ name: "State" }, { name: "Answer", kind: "wide" }, { name: "Ran" }];
+const SHOWN_RUNS = 50;
 const FIELDS = [
   {
     name: "timing", label: "When", required: true, maxlength: 200,
@@ -41,9 +44,9 @@ async function create(fields) {
 
 function actionsOf(page, schedule, refresher) {
   const name = schedule.id;
-  const post = (verb, done) => async () => {
+  const post = (verb, told) => async () => {
     const { messageId } = await ask(pathOf(schedule, verb), { method: "POST" });
-    toast(messageId ? `${done}: ${messageId}` : done);
+    toast(messageId ? `${told}: ${messageId}` : told);
     await refresher().now();
   };
   const isPaused = schedule.state === "paused";
@@ -67,9 +70,12 @@ function actionsOf(page, schedule, refresher) {
 
 function scheduleRow(page, refresher) {
   return (schedule) => tableRow(COLUMNS, [
-    [element("span", { class: "lines-2", dir: "auto" }, schedule.message),
-      element("span", { class: "soft small" }, schedule.id, schedule.to ? ` to ${schedule.to}`
-        : "")],
+    [element("a", {
+      class: "row-link", dir: "auto", href: addressWith({ schedule: schedule.id }),
+      "aria-label": `Runs of ${schedule.message}`, "aria-current": schedule.isOpen && "true",
+    }, schedule.message),
+    element("span", { class: "soft small" }, schedule.id, schedule.to ? ` to ${schedule.to}`
+      : "")],
     schedule.agent,
     [element("code", {}, schedule.timing), " ",
       element("span", { class: "soft small" }, schedule.zone)],
@@ -93,15 +99,64 @@ function addButton(page, refresher) {
   });
 }
 
+function runRow(run) {
+  const text = element("span", { class: "lines-2", dir: "auto" },
+    run.answer ?? (run.status === "completed" ? "No answer" : "No answer yet"));
+  return tableRow(RUNS, [
+    stateBadge(run.status),
+    run.eventId === null ? text : element("a", {
+      class: "run-link", href: hrefOf("messages", run.eventId),
+    }, text),
+    moment(run.ranAt),
+  ]);
+}
+
+// A schedule that was removed has no runs to show.
+function unlessGone(error) {
+  if (error.status === 404) {
+    return null;
+  }
+  throw error;
+}
+
+// The latest runs of the schedule that the address names.
+class Runs {
+  constructor(id) {
+    this.id = id;
+    this.table = table("Runs of the schedule, newest first", RUNS);
+    this.box = element("div", { id: "runs" });
+    this.node = id ? card("Latest runs", [this.box], { class: "flush", actions: [
+      element("a", { class: "button small ghost", href: addressWith({ schedule: "" }) }, "Close"),
+    ] }) : "";
+  }
+
+  async load() {
+    if (!this.id) {
+      return;
+    }
+    const runs = await ask(pathOf(this, `/runs?limit=${SHOWN_RUNS}`)).catch(unlessGone);
+    this.node.hidden = runs === null;
+    if (runs === null) {
+      return;
+    }
+    updateRows(this.table.body, runs, (one) => one.messageId, runRow);
+    this.box.replaceChildren(runs.length ? scrollBox(this.table.node) : empty("It has not run yet",
+      "Every run appears here with its answer.", { icon: "clock" }));
+  }
+}
+
 export async function openSchedules(page, body) {
   const { node, body: rows } = table("Schedules", COLUMNS);
   const list = element("div", { id: "schedules" });
+  const runs = new Runs(page.query.get("schedule"));
   let refresher;
   body.replaceChildren(card("Schedules", [list],
-    { actions: [addButton(page, () => refresher)], class: "flush" }));
-  refresher = page.follow({ types: ["message_received"], every: 10000, work: async () => {
-    const schedules = await ask("/api/schedules");
-    updateRows(rows, schedules, (one) => one.id, scheduleRow(page, () => refresher));
+    { actions: [addButton(page, () => refresher)], class: "flush" }), runs.node);
+  const types = ["message_received", "response_ready", "message_failed"];
+  refresher = page.follow({ types, every: 10000, work: async () => {
+    const [schedules] = await Promise.all([ask("/api/schedules"), runs.load()]);
+    const shown = schedules.map((one) => ({ ...one, isOpen: one.id === runs.id }));
+    updateRows(rows, shown, (one) => one.id, scheduleRow(page, () => refresher));
     list.replaceChildren(schedules.length ? scrollBox(node) : empty("No schedules yet",
       "A schedule sends a message to an agent by cron, by interval, or once.", { icon: "clock" }));
   } });

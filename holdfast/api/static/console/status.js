@@ -13,14 +13,16 @@ import { failure, showOnly } from "./parts.js";
 
 const LINES = { live: "", away: "The server is away. Numbers are old.", connecting: "Connecting" };
 const SHOWN = 6;
+// Charts take the part of the screen that the rest leaves.
+const CHART_SHARE = 0.27;
 
+// The number is that of the list below; the worst of it gives the colour.
 function headlineOf(attention) {
-  const high = attention.filter((one) => one.severity === "high").length;
-  const medium = attention.filter((one) => one.severity === "medium").length;
-  if (high) {
-    return ["bad", `${plural(high, "thing needs", "things need")} a person`];
+  const has = (severity) => attention.some((one) => one.severity === severity);
+  if (has("high")) {
+    return ["bad", `${plural(attention.length, "thing needs", "things need")} a person`];
   }
-  return medium ? ["wait", `${plural(medium, "thing", "things")} to look at`]
+  return has("medium") ? ["wait", `${plural(attention.length, "thing", "things")} to look at`]
     : ["good", "All is well"];
 }
 
@@ -39,10 +41,11 @@ function figures({ queues, workers }, { total }) {
   return [
     figure("Waiting", compact(waiting), oldestOf(waiting, inbox.oldestWaitingAt)),
     figure("Working", compact(inbox.processing), plural(workers.length, "process", "processes")),
-    figure("Answered a minute", rate(inbox.completedPerMinute),
-      `${compact(total.completed)} this hour`),
+    figure("Per minute", rate(inbox.completedPerMinute),
+      `${compact(total.completed)} answered`),
     figure("Time to answer", duration(total.p50), `p95 ${duration(total.p95)}`),
-    figure("Failed this hour", ended ? percent(total.failed / ended) : "–", compact(total.failed),
+    figure("Failed", ended ? percent(total.failed / ended) : "–",
+      `${compact(total.failed)} this hour`,
       total.failed ? "bad" : ""),
     figure("Dead letters", compact(dead), dead ? "wait for a person" : "none", dead ? "bad" : ""),
   ];
@@ -62,16 +65,17 @@ function lamps({ database, channels, providers, memory }) {
 }
 
 function charts({ buckets }) {
+  const height = Math.max(150, Math.round(innerHeight * CHART_SHARE));
   return element("div", { class: "charts" },
     chart({
-      title: "Throughput of the last hour", points: buckets, series: [
+      title: "Throughput of the last hour", points: buckets, height, series: [
         { name: "received", tone: "tone-2", of: (one) => one.received, draw: "area" },
         { name: "completed", tone: "tone-1", of: (one) => one.completed },
         { name: "failed", tone: "tone-4", of: (one) => one.failed, draw: "bars" },
       ],
     }),
     chart({
-      title: "Time to answer", points: buckets, isDuration: true, series: [
+      title: "Time to answer", points: buckets, height, isDuration: true, series: [
         { name: "p95", tone: "tone-3", of: (one) => one.p95 },
         { name: "p50", tone: "tone-1", of: (one) => one.p50 },
       ],

@@ -1,6 +1,6 @@
 // The life of a message: what happened when, the chain of hand-offs, and responses with receipts.
 
-import { element } from "../dom.js";
+import { element, fold } from "../dom.js";
 import { clockWithSeconds, count, duration, money, moment } from "./format.js";
 import { badge, card, stateBadge } from "./parts.js";
 import { hrefOf } from "./router.js";
@@ -65,7 +65,7 @@ function stepFacts(entry) {
 function problem(entry) {
   return [
     entry.error ? element("p", { class: "entry-error", dir: "auto" }, entry.error) : "",
-    entry.traceback ? element("details", { class: "trace" }, element("summary", {}, "Traceback"),
+    entry.traceback ? element("details", { class: "trace" }, fold("Traceback"),
       element("pre", { tabindex: "0" }, entry.traceback)) : "",
   ];
 }

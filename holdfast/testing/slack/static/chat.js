@@ -7,7 +7,7 @@ const WRITING_FOR = 2500;
 const NEAR_END = 60;
 const state = {
   rooms: [], users: {}, statuses: {}, bot: { id: "", name: "" },
-  room: null, thread: null, shown: new Map(), edits: new Map(),
+  room: null, thread: null, opensNext: false, edits: new Map(),
 };
 const at = (id) => document.getElementById(id);
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
@@ -111,67 +111,74 @@ function contentOf(message) {
   return box;
 }
 
-function item(message, isReply) {
+// A line. The first message of a thread says how many answers it has, and opens them.
+function item(message, isReply, count) {
   const kind = [isReply ? "reply" : "root", message.bot_id ? "bot" : ""].join(" ").trim();
-  const line = element("li", kind, avatar(message),
-    element("div", "body", headOf(message), contentOf(message), ...filesOf(message),
-      reactionsOf(message)));
-  if (!message.thread_ts) {
-    line.append(button("reply in thread", "answer", () => reply(message.ts)));
+  const body = element("div", "body", headOf(message), contentOf(message), ...filesOf(message),
+    reactionsOf(message));
+  if (count !== undefined) {
+    const label = count ? `${count} ${count === 1 ? "reply" : "replies"}` : "reply in thread";
+    body.append(button(label, count ? "answer has-replies" : "answer", () => openThread(message)));
   }
-  return line;
+  return element("li", kind, avatar(message), body);
 }
 
-// The lines of a room: replies below the message they answer, the status of a thread at its end.
+function repliesTo(room, root) {
+  return room.messages.filter((message) => message.thread_ts === root);
+}
+
+// The room shows the first message of each thread.
 function linesOf(room) {
-  const roots = room.messages.filter((message) => !message.thread_ts);
-  return roots.flatMap((root) => {
-    const replies = room.messages.filter((message) => message.thread_ts === root.ts);
-    const status = state.statuses[root.ts];
-    return [
-      { key: root.ts, message: root, isReply: false },
-      ...replies.map((message) => ({ key: message.ts, message, isReply: true })),
-      ...(status ? [{ key: `status-${root.ts}`, status }] : []),
-    ];
-  });
+  return room.messages.filter((message) => !message.thread_ts).map((message) => ({
+    key: message.ts, message, isReply: false, count: repliesTo(room, message.ts).length,
+  }));
 }
 
-function build({ message, isReply, status }) {
+// The thread shows it again, its answers, and at the end what the bot does now.
+function linesOfThread(room) {
+  const root = room.messages.find((message) => message.ts === state.thread);
+  const status = state.statuses[state.thread];
+  return root ? [
+    { key: root.ts, message: root, isReply: false },
+    ...repliesTo(room, root.ts).map((message) => ({ key: message.ts, message, isReply: true })),
+    ...(status ? [{ key: "status", status }] : []),
+  ] : [];
+}
+
+function build({ message, isReply, status, count }) {
   return status
     ? element("li", "reply status", element("span", "dots", "•••"),
       `${state.bot.name} ${status}`)
-    : item(message, isReply);
+    : item(message, isReply, count);
 }
 
 // Replace only lines that changed: selection, focus and place stay.
-function showLines(room) {
-  const list = at("messages");
+function showLines(list, lines) {
+  list.shown ??= new Map();
   const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END;
-  const lines = linesOf(room);
   const keys = new Set(lines.map(({ key }) => key));
-  for (const [key, { node }] of state.shown) {
+  for (const [key, { node }] of list.shown) {
     if (!keys.has(key)) {
       node.remove();
-      state.shown.delete(key);
+      list.shown.delete(key);
     }
   }
-  let next = list.firstElementChild;
+  let place = list.firstElementChild;
   for (const one of lines) {
     const look = JSON.stringify([one, one.message && isWriting(one.message)]);
-    const known = state.shown.get(one.key);
+    const known = list.shown.get(one.key);
     const node = known?.look === look ? known.node : build(one);
     if (known && known.node !== node) {
-      next = next === known.node ? node : next;
+      place = place === known.node ? node : place;
       known.node.replaceWith(node);
     }
-    state.shown.set(one.key, { look, node });
-    if (node === next) {
-      next = node.nextElementSibling;
+    list.shown.set(one.key, { look, node });
+    if (node === place) {
+      place = node.nextElementSibling;
     } else {
-      list.insertBefore(node, next);
+      list.insertBefore(node, place);
     }
   }
-  at("none").hidden = lines.length > 0;
   if (isAtEnd) {
     list.scrollTop = list.scrollHeight;
   }
@@ -184,17 +191,29 @@ function roomButton(one, room) {
   return element("li", "", made);
 }
 
-function reply(ts) {
+function clear(list) {
+  list.shown?.clear();
+  list.replaceChildren();
+}
+
+function openThread({ ts }) {
   state.thread = ts;
-  at("replying").hidden = ts === null;
+  clear(at("replies"));
+  at("thread").hidden = false;
+  show(false);
+  at("reply").focus();
+}
+
+function closeThread() {
+  state.thread = null;
+  at("thread").hidden = true;
   at("text").focus();
 }
 
 function choose(id) {
   state.room = id;
-  state.shown.clear();
-  at("messages").replaceChildren();
-  reply(null);
+  clear(at("messages"));
+  closeThread();
   show(true);
 }
 
@@ -213,7 +232,10 @@ function show(isFresh) {
   at("hint").textContent = room.direct
     ? "The bot gets every message you write here."
     : `Mention @${state.bot.name} and it answers in a thread.`;
-  showLines(room);
+  const lines = linesOf(room);
+  showLines(at("messages"), lines);
+  at("none").hidden = lines.length > 0;
+  showLines(at("replies"), linesOfThread(room));
   if (isFresh && !room.direct && !at("text").value) {
     at("text").value = `@${state.bot.name} `;
   }
@@ -232,6 +254,7 @@ async function poll() {
     Object.assign(state, await answer.json());
     at("problem").textContent = "";
     show(isFirst);
+    openNewThread();
     isFirst = false;
     markReady();
   } catch {
@@ -254,24 +277,55 @@ function press(pressed, message) {
   return post("/chat/press", { channel: state.room, ts: message.ts, action: pressed });
 }
 
-async function send(event) {
-  event.preventDefault();
+// Say something in the room or, with `thread`, in a thread. Returns whether it was taken.
+async function say(text, thread) {
   await ready;
   const room = state.rooms.find((one) => one.id === state.room);
-  const text = at("text").value.trim();
-  const message = { text, channel: room?.id, thread_ts: state.thread };
-  if (text && room && await post("/chat/say", message)) {
-    at("text").value = room.direct ? "" : `@${state.bot.name} `;
+  return Boolean(text && room)
+    && post("/chat/say", { text, channel: room.id, thread_ts: thread });
+}
+
+async function send(event) {
+  event.preventDefault();
+  if (await say(at("text").value.trim(), null)) {
+    const { direct } = state.rooms.find((one) => one.id === state.room);
+    at("text").value = direct ? "" : `@${state.bot.name} `;
     at("messages").scrollTop = at("messages").scrollHeight;
+    state.opensNext = !direct;
   }
 }
 
-at("composer").addEventListener("submit", send);
-at("leave").addEventListener("click", () => reply(null));
-at("text").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-    event.preventDefault();
-    at("composer").requestSubmit();
+async function answer(event) {
+  event.preventDefault();
+  if (await say(at("reply").value.trim(), state.thread)) {
+    at("reply").value = "";
+    at("replies").scrollTop = at("replies").scrollHeight;
   }
-});
+}
+
+// The thread of a message that was just sent opens with its first answer, as the eye expects it.
+function openNewThread() {
+  const room = state.rooms.find((one) => one.id === state.room);
+  const last = room?.messages.filter((message) => !message.thread_ts).at(-1);
+  if (state.opensNext && last && repliesTo(room, last.ts).length) {
+    state.opensNext = false;
+    openThread(last);
+    at("text").focus();
+  }
+}
+
+function sendByEnter(field) {
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      field.form.requestSubmit();
+    }
+  });
+}
+
+at("composer").addEventListener("submit", send);
+at("answering").addEventListener("submit", answer);
+at("leave").addEventListener("click", closeThread);
+sendByEnter(at("text"));
+sendByEnter(at("reply"));
 poll();
