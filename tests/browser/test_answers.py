@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -134,7 +135,7 @@ async def test_lines_that_were_read_before_a_regeneration_do_not_hide_it(page: P
     asked: list[str] = [before[-1]["messageId"]]
 
     async def note(route: Route) -> None:
-        asked.append(route.request.post_data_json["messageId"])
+        asked.append(json.loads(route.request.post_data or "")["messageId"])
         await route.continue_()
 
     async def stale(route: Route) -> None:

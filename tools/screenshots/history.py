@@ -184,14 +184,14 @@ def _observations(connection: sqlite3.Connection) -> Iterator[Observation]:
         " and id in (select event_id from message_key) order by id desc limit ?",
         [len(OBSERVATIONS)],
     ).fetchall()
-    for (id_, message_id), (subject, content, kind, said) in zip(
+    for (id_, message_id), (subject, content, kind, source) in zip(
         messages, OBSERVATIONS, strict=True
     ):
         channel, _, sender = subject.split(":")
         connection.execute(
             "update event_hist set event = json_set(event, '$.message', ?, '$.sender', ?,"
             " '$.channel', ?) where id = ?",
-            [said, sender, channel, id_],
+            [source, sender, channel, id_],
         )
         yield Observation(
             workspace_id="default",

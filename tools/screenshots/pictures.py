@@ -54,7 +54,7 @@ async def of_a_hand_off(page: Page) -> None:
     await page.locator(".timeline").wait_for()
 
 
-async def with_letters(page: Page) -> None:
+async def with_dead_letters(page: Page) -> None:
     await page.locator(".group-toggle").first.click()
     await page.locator(".letter").first.wait_for()
     await page.locator(".trace summary").first.click()
@@ -82,7 +82,7 @@ PICTURES = (
     Picture("console-overview-more", "/console", ".chart", further_down),
     Picture("console-messages", "/console/messages", "tr[data-id]"),
     Picture("console-message", "/console/messages?text=lane", "tr[data-id]", of_a_hand_off),
-    Picture("console-dead", "/console/dead", ".group", with_letters),
+    Picture("console-dead", "/console/dead", ".group", with_dead_letters),
     Picture("console-agents", "/console/agents", "tr .row-link"),
     Picture("console-agent", "/console/agents/guide", "svg.chart-picture"),
     Picture("console-room", "/console/teams/desk", ".room-line"),

@@ -247,17 +247,17 @@ export function chart({
 }) {
   const [write, ceiling] = isDuration ? [axisDuration, niceDuration] : [count, niceCeiling];
   const given = { title, points, series, write, least, ceiling, summary, height };
-  const place = element("div");
+  const box = element("div");
   const figure = element("figure", { class: "chart" },
     element("figcaption", { class: "chart-head" },
       element("h3", {}, title), legend(series),
       element("p", { class: "chart-readout" }, summary)),
-    place, alternative(given));
+    box, alternative(given));
   figure.draw = (width) => {
     if (width > LEFT + RIGHT && width !== figure.drawnWidth) {
       figure.drawnWidth = width;
       const { drawing, scale } = picture(given, width);
-      place.replaceChildren(drawing);
+      box.replaceChildren(drawing);
       addPointer(figure, drawing, given, scale);
     }
   };

@@ -23,9 +23,9 @@ export function nameOf(subject) {
 // The kind of the subject and the place where it is known: person · slack.
 function whereOf(subject) {
   const [workspace, kind, ...rest] = subject.split(":");
-  const places = rest.slice(0, -1).filter((part) => part !== "id");
+  const channels = rest.slice(0, -1).filter((part) => part !== "id");
   return [
-    kind === "USER" ? "person" : kind?.toLowerCase().replaceAll("_", " "), ...places,
+    kind === "USER" ? "person" : kind?.toLowerCase().replaceAll("_", " "), ...channels,
     workspace === "default" ? "" : `workspace ${workspace}`,
   ].filter(Boolean).join(" · ");
 }

@@ -163,20 +163,20 @@ function showLines(list, lines) {
       list.shown.delete(key);
     }
   }
-  let place = list.firstElementChild;
+  let next = list.firstElementChild;
   for (const one of lines) {
     const look = JSON.stringify([one, one.message && isWriting(one.message)]);
     const known = list.shown.get(one.key);
     const node = known?.look === look ? known.node : build(one);
     if (known && known.node !== node) {
-      place = place === known.node ? node : place;
+      next = next === known.node ? node : next;
       known.node.replaceWith(node);
     }
     list.shown.set(one.key, { look, node });
-    if (node === place) {
-      place = node.nextElementSibling;
+    if (node === next) {
+      next = node.nextElementSibling;
     } else {
-      list.insertBefore(node, place);
+      list.insertBefore(node, next);
     }
   }
   if (isAtEnd) {
