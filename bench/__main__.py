@@ -17,6 +17,7 @@ from bench import (
     drain,
     fanout,
     first_token,
+    fleet,
     http,
     idle,
     latency,
@@ -72,10 +73,11 @@ MEASUREMENTS: dict[str, Measurement] = {
     "memory-quality": quality.memory_quality,
     "memory-index": remember.memory_index,
     "web": web.web,
+    "fleet": fleet.fleet,
     "worker-memory": worker.worker_memory,
 }
 # These take minutes per store and run only if they are named.
-LONG = ("worker-memory",)
+LONG = ("worker-memory", "fleet")
 ENGINES: dict[str, Callable[[Databases], Engine]] = {
     "postgres": PostgresEngine,
     "sqlite": SqliteEngine,

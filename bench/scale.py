@@ -27,6 +27,8 @@ class Scale:
     """Number of observations in memory."""
     history: int
     """Number of finished events behind the operators' console."""
+    fleet: int
+    """Number of workers of a fleet."""
     binding: bool
 
 
@@ -45,6 +47,7 @@ SCALES = {
         kills=1,
         observations=2_000,
         history=20_000,
+        fleet=200,
         binding=False,
     ),
     "full": Scale(
@@ -62,6 +65,7 @@ SCALES = {
         kills=3,
         observations=50_000,
         history=1_000_000,
+        fleet=1_000,
         binding=True,
     ),
 }

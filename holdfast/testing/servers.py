@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,8 +86,10 @@ def scratch(*, durable: bool) -> str:
 
 
 @contextmanager
-def postgres(binaries: Path, *, durable: bool = False) -> Iterator[str]:
-    """Start a server on a Unix socket. Yields the URL of its database postgres."""
+def postgres(
+    binaries: Path, *, durable: bool = False, settings: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Start a server on a Unix socket, with further settings. Yields the URL of its database."""
     owner = _owner()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=scratch(durable=durable)))
     if owner:
@@ -95,7 +97,7 @@ def postgres(binaries: Path, *, durable: bool = False) -> Iterator[str]:
     try:
         with (
             _readable(binaries, owner) as readable,
-            _serving(readable, folder, owner, _settings(durable)) as url,
+            _serving(readable, folder, owner, _settings(durable) | dict(settings or {})) as url,
         ):
             yield url
     finally:
