@@ -29,6 +29,7 @@ from bench import (
     report,
     slack,
     step,
+    wake,
     web,
     worker,
 )
@@ -54,6 +55,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "step-eight": step.step_eight,
     "step-gap": step.step_gap,
     "http-put": http.http_put,
+    "wake": wake.wake,
     "drain-one": drain.drain_one,
     "drain-batch": drain.drain_batch,
     "backlog-lanes": backlog.with_many_lanes,

@@ -252,9 +252,18 @@ class _Measurement:
             for note in started
             if int(str(note["worker"]).rpartition("-")[2]) < PER_PROCESS
         }
-        again = await self._wait("started", len(lost), killed_at)
-        assert {note["started"] for note in again} == lost, "other turns started again"
-        self._figures.reclaim_seconds = max(note["at"] for note in again) - killed_at
+        self._figures.reclaim_seconds = await self._last_again(lost, killed_at) - killed_at
+
+    async def _last_again(self, lost: set[float], since: float) -> float:
+        """Wait until all lost turns have started again. Returns the moment of the last."""
+        give_up_at = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            notes = await asyncio.to_thread(self._fleet.notes, "started", since)
+            again = {note["started"]: note["at"] for note in reversed(notes)}
+            if lost <= set(again):
+                return max((again[id] for id in lost), default=since)
+            assert time.monotonic() < give_up_at, f"{len(lost - set(again))} turns never came back"
+            await asyncio.sleep(0.2)
 
     async def _put(self, count: int, hold: float) -> list[int]:
         new = [NewEvent(event={"hold": hold}, max_attempts=9) for _ in range(count)]

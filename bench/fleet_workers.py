@@ -24,7 +24,7 @@ from holdfast.queue.sweeper import Sweeper
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 
-LEASE = timedelta(seconds=30)
+LEASE = timedelta(minutes=10)
 GRACE = timedelta(seconds=5)
 POLL = timedelta(minutes=1)
 AT_ONCE = 20

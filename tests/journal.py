@@ -20,12 +20,14 @@ from holdfast.queue.outcome import Settled
 from holdfast.queue.turn import LeasedTurn
 
 POSTGRES_ROWS = """
-select id, parent_id, cardinality(claimed), null from agent.event
-union all select id, parent_id, cardinality(claimed), outcome from agent.event_hist
+select id, parent_id, cardinality(claimed), null from agent.event where id > %(since)s
+union all
+select id, parent_id, cardinality(claimed), outcome from agent.event_hist where id > %(since)s
 """
 SQLITE_ROWS = """
-select id, parent_id, json_array_length(claimed), null from event
-union all select id, parent_id, json_array_length(claimed), outcome from event_hist
+select id, parent_id, json_array_length(claimed), null from event where id > :since
+union all
+select id, parent_id, json_array_length(claimed), outcome from event_hist where id > :since
 """
 
 
@@ -148,15 +150,15 @@ def _add_entry(runs: dict[tuple[int, int], Run], entry: dict[str, Any]) -> Itera
         run.settles.append(entry["ended"])
 
 
-def read_tables(url: str) -> list[Row]:
-    """Read all events, live and finished, directly from the database."""
+def read_tables(url: str, since: int = 0) -> list[Row]:
+    """Read all events after an id, live and finished, directly from the database."""
     found: Iterable[tuple[Any, ...]]
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(urlsplit(url).path, timeout=30)) as file:
-            found = file.execute(SQLITE_ROWS).fetchall()
+            found = file.execute(SQLITE_ROWS, {"since": since}).fetchall()
     else:
         with psycopg.connect(url) as server:
-            found = server.execute(POSTGRES_ROWS).fetchall()
+            found = server.execute(POSTGRES_ROWS, {"since": since}).fetchall()
     return [
         Row(id=id, parent_id=parent, claims=claims, outcome=outcome)
         for id, parent, claims, outcome in found

@@ -80,7 +80,8 @@ class WorkerPool:
 
     def start(self, **options: Any) -> int:
         """Start a worker. Returns its process id."""
-        dumped = WorkerOptions(url=self.url, folder=str(self.folder), **options).dump()
+        own = {"url": self.url, "folder": str(self.folder)}
+        dumped = WorkerOptions(**own | options).dump()
         with open(os.devnull, "r+") as null, open(self.folder / "errors", "a") as errors:
             process = ForkedProcess(
                 "tests.crash.worker", dumped, stdin=null, stdout=null, stderr=errors

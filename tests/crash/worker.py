@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +22,8 @@ from holdfast import process
 from holdfast.agents.base import Answer
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.channels.base import Channel, Put
+from holdfast.queue.event import INBOX, Event
 from holdfast.queue.outcome import Done, Lost, Outcome, Retry, Settled
 from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
@@ -58,6 +61,10 @@ class WorkerOptions:
     team: bool = False
     apart: str | None = None
     """A fault: put responses "before" or "after" the settle instead of with it."""
+    delivers: bool = False
+    """Deliver responses to the channel "sink", which takes them all."""
+    times_claims: bool = False
+    """Append the milliseconds of each claim that brought a turn to the file "claims"."""
 
     def dump(self) -> str:
         return json.dumps(asdict(self))
@@ -136,6 +143,7 @@ class CrashingStore:
         self._journal = journal
         self._crash = crash
         self._ignores_wakeups = options.ignores_wakeups
+        self._claims = Path(options.folder, "claims") if options.times_claims else None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -147,8 +155,12 @@ class CrashingStore:
             yield queue
 
     async def claim(self, *args: Any, **options: Any) -> list[LeasedTurn]:
+        began_at = time.perf_counter()
         turns = await self._store.claim(*args, **options)
         self._crash.held += len(turns)
+        if turns and self._claims is not None:
+            with self._claims.open("a") as file:
+                file.write(f"{(time.perf_counter() - began_at) * 1000:.2f}\n")
         if turns:
             self._crash.reach("after the claim")
         return turns
@@ -164,8 +176,22 @@ class CrashingStore:
         crash.held -= len(ends)
         crash.reach("after the commit", leased=crash.held > 0)
         for (turn, _), result in zip(ends, results, strict=True):
-            self._journal.settle(turn, result)
+            # Only agents note their starts; channels do not.
+            if turn.primary.queue == INBOX:
+                self._journal.settle(turn, result)
         return results
+
+
+class Sink(Channel):
+    """A channel that takes every response."""
+
+    name = "sink"
+
+    async def run(self, put: Put) -> None:
+        return
+
+    async def send(self, response: Event) -> None:
+        return
 
 
 def clock_of(folder: str) -> Callable[[], datetime]:
@@ -237,6 +263,8 @@ def run(options: WorkerOptions) -> None:
     )
     make = team_app if options.team else AgentHarness
     app = make(answering(options, journal, crash), settings=settings)
+    if options.delivers:
+        app.add_channel(Sink())
     ready = Path(options.folder, f"ready-{os.getpid()}")
     asyncio.run(app.run(num_workers=options.workers, on_ready=ready.touch))
 

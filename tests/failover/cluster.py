@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,12 @@ class Cluster:
         self._postgres = dict(zip(NODES, self._ports[3:6], strict=True))
 
     def url(self, database: str = "postgres") -> str:
-        hosts = ",".join(f"127.0.0.1:{port}" for port in self._postgres.values())
-        return f"postgresql://postgres@{hosts}/{database}?target_session_attrs=read-write"
+        return url_of(self.ports, database)
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports of the servers."""
+        return list(self._postgres.values())
 
     def create_database(self) -> str:
         """Create an empty database. Returns its URL."""
@@ -214,6 +218,12 @@ class Cluster:
         with urllib.request.urlopen(request, timeout=60) as answer:
             text = answer.read()
         return json.loads(text) if body is None else text
+
+
+def url_of(ports: Sequence[int], database: str) -> str:
+    """Return the URL of the primary, whichever port it has."""
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return f"postgresql://postgres@{hosts}/{database}?target_session_attrs=read-write"
 
 
 def wait_for(condition: Callable[[], bool], complaint: Callable[[], str]) -> None:
