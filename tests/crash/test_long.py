@@ -86,9 +86,10 @@ class Round:
 class LongRun:
     """Rounds of messages on one cluster. Half of the workers reach it through a relay."""
 
-    def __init__(self, patroni: Cluster, pool: WorkerPool, relay: Relay) -> None:
+    def __init__(self, patroni: Cluster, pool: WorkerPool, store: Store, relay: Relay) -> None:
         self._patroni = patroni
         self._pool = pool
+        self._store = store
         self._relay = relay
         self._put = 0
         self._last_id = 0
@@ -110,26 +111,25 @@ class LongRun:
         async with asyncio.TaskGroup() as tasks:
             if faults:
                 tasks.create_task(self._make_trouble())
-            async with open_store(self._pool.url) as store:
-                await self._put_all(store, count)
+            await self._put_all(count)
             await self._wait_drained()
             seconds = time.monotonic() - began_at
             self._drained.set()
         await asyncio.to_thread(self._wait_quiet)
         return await asyncio.to_thread(self._checked, count, seconds)
 
-    async def _put_all(self, store: Store, count: int) -> None:
+    async def _put_all(self, count: int) -> None:
         for first in range(self._put, self._put + count, BATCH):
             numbers = range(first, min(first + BATCH, self._put + count))
-            await self._put_surely(store, [message(number) for number in numbers])
+            await self._put_surely([message(number) for number in numbers])
             while await asyncio.to_thread(self._live) > BACKLOG:  # noqa: ASYNC110 - no signal
                 await asyncio.sleep(0.05)
         self._put += count
 
-    async def _put_surely(self, store: Store, new: list[NewEvent]) -> None:
+    async def _put_surely(self, new: list[NewEvent]) -> None:
         while True:
             try:
-                await store.put(new)
+                await self._store.put(new)
                 return
             except StoreUnavailable:
                 await asyncio.sleep(0.1)
@@ -165,11 +165,17 @@ class LongRun:
                 await self._relay.cut(random.uniform(1, 8), drop=random.random() < 0.5)
             else:
                 await asyncio.to_thread(faults[name])
-                await asyncio.to_thread(self._patroni.wait_healthy)
+                # Patroni takes a moment to notice.
+                await asyncio.sleep(1)
+                await asyncio.to_thread(self._wait_healthy)
             await asyncio.sleep(random.uniform(0.5, 2))
 
+    def _wait_healthy(self) -> None:
+        self._patroni.wait_writable()
+        self._patroni.wait_healthy()
+
     def _kill(self) -> None:
-        self._pool.kill(random.choice(self._alive()))
+        os.kill(random.choice(self._alive()), signal.SIGKILL)
         self.start_worker()
 
     def _suspend(self) -> None:
@@ -237,9 +243,9 @@ def patroni() -> Iterator[Cluster]:
 async def running(patroni: Cluster, folder: Path) -> AsyncIterator[LongRun]:
     url = patroni.create_database()
     migrate(url)
-    async with relaying(patroni.ports) as relay:
+    async with relaying(patroni.ports) as relay, open_store(url) as store:
         with WorkerPool(url, folder) as pool:
-            run = LongRun(patroni, pool, relay)
+            run = LongRun(patroni, pool, store, relay)
             for _ in range(WORKERS):
                 run.start_worker()
             await asyncio.to_thread(
