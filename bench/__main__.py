@@ -14,6 +14,7 @@ from rich.console import Console
 
 from bench import (
     backlog,
+    cost,
     drain,
     fanout,
     first_token,
@@ -63,6 +64,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "backlog-no-lanes": backlog.without_lanes,
     "memory": memory.memory,
     "worker-drain": worker.worker_drain,
+    "cost": cost.cost,
     "pick-up": latency.pick_up,
     "re-claim": latency.re_claim,
     "fan-out": fanout.fan_out,

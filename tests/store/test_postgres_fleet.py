@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +17,8 @@ from holdfast.queue.outcome import Done
 from holdfast.queue.store import Process, Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
+from holdfast.store.postgres.lookout import LOOK, TAKE_LOOKOUT
+from holdfast.store.postgres.session import Session
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.waker import COALESCE_FOR, Waker
 from holdfast.store.watch import Watch
@@ -24,6 +28,10 @@ from tests.conformance.steps import claim_one, end, message, put
 from tests.queue.test_consumer import Gate
 from tests.steps import consuming, policy
 
+LOCKED = """
+select count(*) from pg_locks where locktype = 'advisory' and granted
+and (classid::int8 << 32 | objid::int8) = hashtextextended('holdfast looker', 0)
+"""
 Listening = psycopg.Connection[tuple[object, ...]]
 
 
@@ -157,24 +165,81 @@ async def test_a_consumer_with_all_slots_taken_asks_for_no_wake_ups(
             await until(lambda: consumer._expects)
 
 
+@pytest.mark.parametrize("queue", ["inbox", "a queue of the user"])
 async def test_an_event_whose_wake_up_was_lost_is_found_by_the_looker(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str, monkeypatch: pytest.MonkeyPatch, queue: str
 ) -> None:
     # The process dies between its commit and the wake-up.
     monkeypatch.setattr(Waker, "add", lambda *_: None)
-    runs: list[int] = []
+    runs: list[float] = []
 
     async def handle(turn: LeasedTurn) -> Done:
-        runs.append(turn.primary.id)
+        runs.append(time.monotonic())
         return Done()
 
-    async with stores(url, 3) as [store, dying, looker], consuming(store, handle) as consumer:
+    async with (
+        stores(url, 3) as [store, dying, looker],
+        consuming(store, handle, policy(queue=queue)) as consumer,
+    ):
         await until(lambda: consumer._expects)
-        await put(dying)
+        await put(dying, queue=queue)
+        put_at = time.monotonic()
         while not runs:
             await looker.reap()
             await asyncio.sleep(0.1)
-    assert len(runs) == 1
+    assert [run_at - put_at < 5 for run_at in runs] == [True]
+
+
+async def test_a_fleet_looks_once_and_asks_twice_a_second(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+    fetch = Session.fetch
+
+    async def counting(session: Session, statement: str, arguments: Sequence[Any] = ()) -> Any:
+        calls[statement] += 1
+        return await fetch(session, statement, arguments)
+
+    monkeypatch.setattr(Session, "fetch", counting)
+    clock = fake_clock(monkeypatch)
+    async with stores(url, 20) as fleet:
+        for number, store in enumerate(fleet):
+            await register(store, f"process {number}")
+            await store.reap()
+        calls.clear()
+        for _ in range(60):
+            clock.now += 1
+            for store in fleet:
+                await store.reap()
+    assert calls[LOOK] == 60
+    assert calls[TAKE_LOOKOUT] <= 2.5 * 60
+
+
+async def test_a_looker_that_dies_with_its_deputy_is_replaced_within_two_seconds(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = fake_clock(monkeypatch)
+    async with stores(url, 1) as [rest]:
+        async with stores(url, 2) as others:
+            for number, store in enumerate([*others, rest]):
+                await register(store, f"process {number}")
+                await store.reap()
+            assert roles([*others, rest]) == ["looker", "deputy", "none"]
+        with psycopg.connect(url, autocommit=True) as connection:
+            # Their sessions may outlive them for a moment.
+            await until(lambda: connection.execute(LOCKED).fetchone() == (0,))
+        clock.now += 2
+        await rest.reap()
+        assert roles([rest]) == ["looker"]
+
+
+def test_a_large_fleet_spreads_its_reconnects() -> None:
+    session = Session("", lambda _: None)
+    assert max(session._delay(9) for _ in range(100)) <= 0.5
+    session.processes = 1000
+    tenths = Counter(int(session._delay(9) * 10) for _ in range(1000))
+    assert len(tenths) >= 16
+    assert max(tenths.values()) < 120
 
 
 async def test_one_process_looks_one_stands_by_and_the_rest_wait(url: str) -> None:
@@ -264,6 +329,22 @@ async def test_a_dead_process_is_found_when_the_grace_after_a_promotion_ends(url
             await register(store, "living")
             # The second look follows within the same call, not with the next one a second later.
             assert await store.reap() == ["other"]
+
+
+class FakeClock:
+    """The monotonic clock of lookouts, which a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def fake_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
+    monkeypatch.setattr("holdfast.store.postgres.lookout.time", clock)
+    return clock
 
 
 def roles(found: list[Store]) -> list[str]:

@@ -60,6 +60,10 @@ def test_order_by_random(sql: Connection) -> None:
     assert growth(sql, CLAIM_EVENT) <= 2
 
 
+def test_looking_for_late_events_does_not_grow_with_the_backlog(sql: Connection) -> None:
+    assert growth(sql, "select agent.wake_late('1s', '4s')") <= 2
+
+
 def test_limit_as_a_parameter_in_a_function(sql: Connection) -> None:
     """A claim of ten costs ten, whatever the planner makes of a limit that it does not know."""
     assert growth(sql, CLAIM) <= 2

@@ -177,17 +177,29 @@ begin
 end
 $$;
 
+-- For the queues that a caller names.
+drop function if exists agent.wake_late(text[], interval, interval);
+
 -- A process may die between its commit and the wake-up. Wakes queues in which an event of the last
--- seconds is ready and not taken: older ones have nobody who serves them, or all are busy.
-create or replace function agent.wake_late(_queues text[], _after interval, _within interval)
-returns text[]
+-- seconds is ready and not taken: older ones have nobody who serves them, or all are busy. Reads
+-- the ready index once for each queue.
+create or replace function agent.wake_late(_after interval, _within interval) returns text[]
 language plpgsql security invoker
 as $$
 declare
-    _late text[];
+    _late text[] := '{}';
+    _queue text := '';
 begin
-    _late := array
-    ( select queue from unnest(_queues) as queue where agent.has_late(queue, _after, _within) );
+    loop
+        _queue :=
+        ( select queue from agent.event
+          where head and queue > _queue and target >= '' and vt > '-infinity'
+          order by queue, target limit 1 );
+        exit when _queue is null;
+        if agent.has_late(_queue, _after, _within) then
+            _late := _late || _queue;
+        end if;
+    end loop;
     perform set_config('synchronous_commit', 'off', true), agent.wake(_late) where _late <> '{}';
     return _late;
 end

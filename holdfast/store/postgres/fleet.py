@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import timedelta
 
-from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
+from holdfast.queue.event import new_id
 from holdfast.queue.store import Process
 from holdfast.queue.wake import Wakeups
 from holdfast.store.payload import dump
@@ -92,7 +92,4 @@ class Fleet:
         """Wake queues whose ready events nobody took: a process may have died before its wake-up.
 
         Only one process of a fleet does this, so it can afford to do it often."""
-        queues = [INBOX, OUTBOX, MEMORY]
-        await self._session.fetch(
-            "select agent.wake_late(%s, %s, %s)", (queues, LATE_AFTER, LATE_WITHIN)
-        )
+        await self._session.fetch("select agent.wake_late(%s, %s)", (LATE_AFTER, LATE_WITHIN))

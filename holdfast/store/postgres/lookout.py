@@ -14,8 +14,9 @@ Role = Literal["looker", "deputy", "none"]
 
 LOOK_SECONDS = 1.0
 """Seconds between looks, and between the questions of the deputy."""
-ROLE_REQUEST_SECONDS = 2.0
-"""Seconds between questions of all others together."""
+ROLE_REQUEST_SECONDS = 1.0
+"""Seconds between questions of all others together, who replace a looker that died together with
+its deputy."""
 SLACK = 0.1
 """Seconds that a periodic call may come early."""
 
@@ -57,9 +58,10 @@ class Lookout:
         self._role, self._has_lock, self._session.processes = row
         if self._role == "looker":
             self._watch.forget()
-        pause = LOOK_SECONDS if self._role == "deputy" else ROLE_REQUEST_SECONDS * max(row[2], 1)
+        pause = LOOK_SECONDS
         if self._role == "none":
-            pause *= random.uniform(0.5, 1.5)
+            others = max(self._session.processes - 2, 1)
+            pause = ROLE_REQUEST_SECONDS * others * random.uniform(0.5, 1.5)
         self._next_at = time.monotonic() + pause - SLACK
 
     async def _look(self) -> list[str]:
