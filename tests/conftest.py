@@ -66,12 +66,19 @@ INSTALLED = {"synapse", "patroni", "bouncer"}
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("chaos") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(CHAOS_SECONDS))
-        elif INSTALLED & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.timeout(INSTALL_SECONDS))
+        if limit := _time_limit(item):
+            item.add_marker(pytest.mark.timeout(limit))
         if _is_on_further_engine(item):
             item.add_marker(pytest.mark.further_engine)
+
+
+def _time_limit(item: pytest.Item) -> int | None:
+    """Return the seconds that a test may take, None for what the test or pyproject.toml says."""
+    if item.get_closest_marker("timeout"):
+        return None
+    if item.get_closest_marker("chaos"):
+        return CHAOS_SECONDS
+    return INSTALL_SECONDS if INSTALLED & set(getattr(item, "fixturenames", ())) else None
 
 
 @pytest.hookimpl(hookwrapper=True)
