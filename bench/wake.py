@@ -79,7 +79,7 @@ def _putting(putters: list[subprocess.Popen[str]], how: str, count: int) -> Run:
     async def run() -> float:
         begun = perf_counter()
         for putter in putters:
-            _tell(putter, f"{how} {count // len(putters)}")
+            _request(putter, f"{how} {count // len(putters)}")
         await asyncio.gather(*[asyncio.to_thread(_answer, putter) for putter in putters])
         return count / (perf_counter() - begun)
 
@@ -111,7 +111,7 @@ def _putters(
             putter.communicate()
 
 
-def _tell(putter: subprocess.Popen[str], line: str) -> None:
+def _request(putter: subprocess.Popen[str], line: str) -> None:
     assert putter.stdin is not None
     putter.stdin.write(line + "\n")
     putter.stdin.flush()

@@ -55,19 +55,25 @@ select count(*), count(distinct event ->> 'message_id')
      , count(*) filter (where outcome <> 'completed')
 from agent.event_hist where queue = 'outbox' and id > {since}
 """
-SIZE = "select pg_total_relation_size('agent.event')"
+SIZE = """
+select pg_total_relation_size('agent.event'), coalesce(autovacuum_count, 0)
+from pg_stat_user_tables where relid = 'agent.event'::regclass
+"""
 HOLD = b"set transaction isolation level repeatable read; select count(*) from agent.event"
 
 
 @dataclass
 class Round:
-    """What happened to the messages of a round, and what they cost."""
+    """The messages of a round, their faults, and what they cost."""
 
     messages: int
     seconds: float
     runs: int
     reruns: int
     megabytes: float
+    """Size of the live table with its indexes."""
+    vacuums: int
+    """Automatic vacuums of it since the last start of the primary."""
     claim_ms: float
     faults: Counter[str] = field(default_factory=Counter)
 
@@ -79,7 +85,8 @@ class Round:
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
         return (
             f"{self.messages:>8,} messages {self.rate:>6.0f}/s {self.reruns:>5} runs again"
-            f" {self.megabytes:>6.0f} MB claim {self.claim_ms:>6.1f} ms  {faults or 'no faults'}"
+            f" {self.megabytes:>6.0f} MB {self.vacuums:>2} vacuums"
+            f" claim {self.claim_ms:>6.1f} ms  {faults or 'no faults'}"
         )
 
 
@@ -172,7 +179,12 @@ class LongRun:
 
     def _wait_healthy(self) -> None:
         self._patroni.wait_writable()
-        self._patroni.wait_healthy()
+        try:
+            self._patroni.wait_healthy(within=30)
+        except AssertionError:
+            self._faults["standby copied anew"] += 1
+            self._patroni.mend()
+            self._patroni.wait_healthy()
 
     def _kill(self) -> None:
         os.kill(random.choice(self._alive()), signal.SIGKILL)
@@ -213,12 +225,21 @@ class LongRun:
         assert self._pool.failures() == [], self._pool.logs()
         self._last_id = max(row.id for row in rows)
         claims = [float(line) for line in (folder / "claims").read_text().split()]
-        [(size,)] = self._pool.query(SIZE)
+        [(size, vacuums)] = self._pool.query(SIZE)
         for name in ("journal", "claims"):
             os.truncate(folder / name, 0)
         faulty = Counter(self._faults)
         reruns = len(report.reruns)
-        return Round(count, seconds, report.runs, reruns, size / 1e6, median(claims), faulty)
+        return Round(
+            messages=count,
+            seconds=seconds,
+            runs=report.runs,
+            reruns=reruns,
+            megabytes=size / 1e6,
+            vacuums=vacuums,
+            claim_ms=median(claims),
+            faults=faulty,
+        )
 
 
 def message(number: int) -> NewEvent:
@@ -291,6 +312,7 @@ def total(rounds: list[Round]) -> Round:
         runs=sum(one.runs for one in rounds),
         reruns=sum(one.reruns for one in rounds),
         megabytes=size(rounds),
+        vacuums=sum(one.vacuums for one in rounds),
         claim_ms=claim_time(rounds),
         faults=faults,
     )

@@ -173,19 +173,26 @@ class Cluster:
         assert row is not None
         return int(row[0][:8], 16)
 
-    def wait_healthy(self) -> None:
+    def wait_healthy(self, within: float = WAIT_SECONDS) -> None:
         """Wait for a primary, a synchronous standby and the third node."""
 
         def is_healthy() -> bool:
             members = self._members()
-            states = [member["state"] in ("running", "streaming") for member in members]
             roles = {member["role"] for member in members}
-            return len(members) == len(NODES) and all(states) and "sync_standby" in roles
+            is_whole = len(members) == len(NODES) and "sync_standby" in roles
+            return is_whole and not self._not_running(members)
 
-        wait_for(
-            is_healthy,
-            lambda: f"the cluster is not healthy: {self._members()}\n{self._programs.log()}",
-        )
+        wait_for(is_healthy, lambda: f"the cluster is not healthy: {self._state()}", within)
+
+    def mend(self) -> None:
+        """Copy the primary to standbys that do not start; a kill without fsync may spoil one."""
+        for name in self._not_running(self._members()):
+            self._ask(name, "/reinitialize", {"force": True})
+
+    def _not_running(self, members: list[dict[str, Any]]) -> list[str]:
+        """Return the names of the nodes that do not run."""
+        sound = ("running", "streaming")
+        return [str(one["name"]) for one in members if one["state"] not in sound]
 
     def wait_writable(self) -> float:
         """Wait until a primary takes writes. Returns the monotonic time."""
@@ -226,8 +233,10 @@ def url_of(ports: Sequence[int], database: str) -> str:
     return f"postgresql://postgres@{hosts}/{database}?target_session_attrs=read-write"
 
 
-def wait_for(condition: Callable[[], bool], complaint: Callable[[], str]) -> None:
-    give_up_at = time.monotonic() + WAIT_SECONDS
+def wait_for(
+    condition: Callable[[], bool], complaint: Callable[[], str], within: float = WAIT_SECONDS
+) -> None:
+    give_up_at = time.monotonic() + within
     while not condition():
         assert time.monotonic() < give_up_at, complaint()
         time.sleep(0.1)
