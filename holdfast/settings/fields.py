@@ -154,8 +154,7 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(default=None, ge=0, le=65_535, examples=[9464])
     """Port on which `holdfast work` serves health checks and /metrics; by default none."""
     event_loop: Literal["asyncio", "uvloop"] = "asyncio"
-    """Event loop of a process. uvloop costs a server less CPU time; without the extra `speed`,
-    asyncio runs instead."""
+    """Event loop of a process. Without the extra `speed`, asyncio runs instead of uvloop."""
     blocked_after: Duration = timedelta(milliseconds=200)
     """Time that a callback may block the event loop before a warning and a metric name it; 0 turns
     this off."""
