@@ -44,6 +44,9 @@ BACKLOG = 2_000
 WORKERS = 4
 OPTIONS = {"lease": 4.0, "workers": 25, "slowness": 0.02, "delivers": True, "times_claims": True}
 SUSPEND_SECONDS = 5.0
+FLAT_AFTER_SECONDS = 1800.0
+"""Shorter runs do not show whether the live table stays small: a server vacuums it at most once a
+minute, and forgets at each failover that it is due."""
 DRAIN_SECONDS = 300.0
 KEYS = """
 select message_id, event_id from agent.message_key
@@ -298,8 +301,9 @@ async def test_a_long_run_through_all_faults_loses_and_doubles_nothing(
     assert held.rate > quiet.rate / 2
     quarter = len(rounds) // 4 or 1
     early, late = rounds[:quarter], rounds[-quarter:]
-    assert size(late) < 2 * size(early) + 10
-    assert claim_time(late) < 2 * claim_time(early)
+    if total(rounds).seconds > FLAT_AFTER_SECONDS:
+        assert size(late) < 2 * size(early) + 10
+        assert claim_time(late) < 2 * claim_time(early)
 
 
 def total(rounds: list[Round]) -> Round:
