@@ -115,15 +115,23 @@ def _emits(runs: Sequence[Run], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _valid_parts(runs: Sequence[Run]) -> Iterator[Run]:
-    """Cut each run to the time in which it held the turn: until a newer run of its event began.
+    """Cut each run to the time in which it held the turn: until a newer run of its events began.
 
     A run that began later than that was suspended between claim and start, and held nothing. The
     fence must have refused its settle."""
     newer: defaultdict[int, list[Run]] = defaultdict(list)
+    mates: defaultdict[int, set[int]] = defaultdict(set)
     for run in runs:
         newer[run.id].append(run)
+        mates[run.fence].add(run.id)
     for run in runs:
-        overtaken = [other.started_at for other in newer[run.id] if other.fence > run.fence]
+        # Events that were collected are lost together, and worked one by one again.
+        overtaken = [
+            other.started_at
+            for id in mates[run.fence]
+            for other in newer[id]
+            if other.fence > run.fence
+        ]
         if run.ended not in (None, "lost") or not overtaken:
             yield run
         elif run.started_at < min(overtaken):

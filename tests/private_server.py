@@ -37,11 +37,16 @@ SETTINGS = servers.COMMON | {
 class Server:
     """`start`, `stop("fast")` or `stop("immediate")`, as often as wanted."""
 
-    def __init__(self, binaries: Path, folder: Path, log: IO[bytes]) -> None:
+    def __init__(
+        self, binaries: Path, folder: Path, log: IO[bytes], namespace: str | None = None
+    ) -> None:
         self._data = folder / "data"
         self._log = log
+        self._namespace = namespace
         self._process: subprocess.Popen[bytes] | None = None
-        options = {"listen_addresses": "", "unix_socket_directories": str(folder)} | SETTINGS
+        listen = "" if namespace is None else "*"
+        options = {"listen_addresses": listen, "unix_socket_directories": str(folder)} | SETTINGS
+        self.socket = str(folder / ".s.PGSQL.5432")
         self._command = [
             str(binaries / "postgres"),
             "-D",
@@ -51,8 +56,13 @@ class Server:
         self.url = "postgresql://postgres@/postgres?" + urlencode({"host": str(folder)})
 
     def start(self) -> None:
-        command = ["sh", "-c", SUPERVISE, "sh", *self._command]
-        self._process = servers._spawn(command, servers._owner(), self._log, self._log)
+        command, owner = ["sh", "-c", SUPERVISE, "sh", *self._command], servers._owner()
+        if self._namespace is not None and owner is not None:
+            # Root enters the namespace, and then becomes the owner.
+            who = [f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
+            command = ["ip", "netns", "exec", self._namespace, "setpriv", *who, *command]
+            owner = None
+        self._process = servers._spawn(command, owner, self._log, self._log)
         servers._await_ready(self.url, self._process, self._log)
 
     def stop(self, how: str = "fast") -> None:
@@ -70,8 +80,8 @@ class Server:
 
 
 @contextmanager
-def private_server() -> Iterator[Server]:
-    """A migrated server on disk."""
+def private_server(namespace: str | None = None) -> Iterator[Server]:
+    """A migrated server on disk, which only a network namespace can reach by TCP."""
     owner = servers._owner()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-private-", dir=servers.scratch(durable=True)))
     if owner:
@@ -82,7 +92,10 @@ def private_server() -> Iterator[Server]:
             tempfile.TemporaryFile() as log,
         ):
             servers._initdb(binaries, folder, owner)
-            server = Server(binaries, folder, log)
+            if namespace is not None:
+                with open(folder / "data" / "pg_hba.conf", "a") as rules:
+                    rules.write("host all all 10.77.0.0/16 trust\n")
+            server = Server(binaries, folder, log, namespace)
             server.start()
             try:
                 migrate(server.url)

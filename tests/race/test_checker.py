@@ -216,6 +216,14 @@ def test_a_zombie_that_was_overtaken_before_it_started_is_no_fault_where_leases_
     assert violations([*RUNS, newest], TWICE, leases_may_end=True) != []
 
 
+def test_events_that_were_collected_are_lost_together_where_leases_end() -> None:
+    """The second event of a lost turn waits, although nobody has run it again yet."""
+    lost: dict[str, object] = {"fence": 10, "settles": ["lost"]}
+    again = [run(1, 10, 35, **lost), run(2, 10, 35, **lost), run(1, 30, 40), run(2, 41, 45)]
+    rows = [Row(id=id, claims=2, outcome="completed") for id in (1, 2)] + ROWS[2:]
+    assert violations([*again, *RUNS[2:]], rows, leases_may_end=True) == []
+
+
 def test_a_zombie_whose_end_counted_is_never_excused() -> None:
     for ended in ("completed", "back", "dead"):
         late = run(1, 15, 25, fence=5, process=2, settles=[ended])

@@ -36,6 +36,14 @@ RECONNECTS_PER_SECOND = 500
 
 EXPECT = "select pg_advisory_lock_shared(agent.wait_key(%s))"
 EXPECT_NO_MORE = "select pg_advisory_unlock_shared(agent.wait_key(%s))"
+NOTICE_ABSENCE = """
+select set_config(name, value, false) from (values
+    ('tcp_keepalives_idle', '3'), ('tcp_keepalives_interval', '2'), ('tcp_keepalives_count', '3'),
+    ('tcp_user_timeout', '10000')) as limits (name, value)
+"""
+"""Let the server notice within about ten seconds that our machine is gone or cut off.
+
+By default it keeps the session, and with it our locks, for two hours."""
 START_PROCESS = "select agent.start_process(%s, %s, %s, %s)"
 
 
@@ -128,6 +136,7 @@ class Session:
 
     async def _serve(self, connection: Connection, *, was_out: bool) -> None:
         connection.add_notify_handler(lambda note: self._ring(note.payload))
+        await connection.execute(NOTICE_ABSENCE)
         await connection.execute("listen holdfast")
         if was_out:
             log.info(Entry(SESSION_RESTORED))
