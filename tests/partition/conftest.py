@@ -14,11 +14,10 @@ from holdfast.queue.store import Store
 from holdfast.store import open_store
 from holdfast.testing.servers import url_of
 from tests.crash.pool import WorkerPool
-from tests.fork_server import ForkedProcess
 from tests.crash.worker import WorkerOptions
-from tests.partition.hosts import PORT, Network, network, reason_to_skip
+from tests.fork_server import ForkedProcess
+from tests.partition.hosts import PORT, Network, listening, network, reason_to_skip
 from tests.partition.relay import Relay, relaying
-from tests.partition.hosts import listening
 from tests.private_server import Server, private_server
 
 HOSTS = 3
@@ -95,5 +94,3 @@ def relay(hosts: Network, server: Server) -> Iterator[Relay]:
     address = hosts.server_address(1)
     with relaying(listening(hosts.database, address, RELAY_PORT), server.socket) as relay:
         yield relay
-
-

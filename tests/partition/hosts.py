@@ -87,7 +87,10 @@ class Network:
     def heal(self, host: int) -> None:
         """Undo every cut of a host."""
         _ip("-n", self.database, "link", "set", f"to{host}", "up")
-        routes = {self.database: self.host_address(host), self.name(host): self.server_address(host)}
+        routes = {
+            self.database: self.host_address(host),
+            self.name(host): self.server_address(host),
+        }
         for namespace, address in routes.items():
             command = ["ip", "-n", namespace, "route", "delete", "blackhole", address]
             subprocess.run(command, capture_output=True, check=False)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 
 from tests.checker import check
 from tests.conformance.tables import Row
 from tests.journal import Row as TableRow
+from tests.journal import Run
 from tests.simulation.history import Entry, History
 
 RECOVERY = 2.0
 """Leases that a process may still lose after its trouble is over, in lengths of a lease."""
 
+Violation = tuple[str, tuple[int, ...]]
+"""A line, and the events that it concerns."""
 Spans = Mapping[str, Sequence[tuple[float, float]]]
 
 
@@ -42,8 +46,10 @@ class Ledger:
         self._ended: set[int] = set()
         self._fences: set[int] = set()
         self._gone: set[str] = set()
+        self.lost_at: dict[int, float] = {}
+        """When turns were lost, by their fence."""
 
-    def read(self, entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def read(self, entries: Sequence[Entry]) -> Iterator[Violation]:
         """Yield each violation, with the events that it concerns."""
         for entry in entries:
             reader = getattr(self, f"_{entry.what}", None)
@@ -89,6 +95,7 @@ class Ledger:
 
     def _lose(self, entry: Entry, id: int, lease: Lease) -> Iterator[str]:
         """A process without any trouble loses no turn."""
+        self.lost_at.setdefault(lease.fence, entry.at)
         spans = [*self._troubled.get(lease.holder, ()), *self._troubled.get("", ())]
         is_troubled = any(
             start <= entry.at and lease.since <= end + self._recovery for start, end in spans
@@ -133,11 +140,13 @@ class Ledger:
         if id in self._ended:
             yield f"event {id} ended twice"
         lease = self._leases.pop(id, None)
+        if lease is not None:
+            self.lost_at.setdefault(lease.fence, entry.at)
         if lease is not None and lease.until > entry.clock:
             yield f"event {id} was swept as {entry.ended} under a live lease"
-        if entry.ended == "dead" and id not in self._buried:
-            if self._attempts[id] < (self._rows[id].max_attempts or 0):
-                yield f"event {id} is dead after {self._attempts[id]} attempts"
+        has_attempts = self._attempts[id] < (self._rows[id].max_attempts or 0)
+        if entry.ended == "dead" and id not in self._buried and has_attempts:
+            yield f"event {id} is dead after {self._attempts[id]} attempts"
         self._ended.add(id)
         self._lane(id).discard(id)
 
@@ -155,16 +164,16 @@ class Ledger:
 
 def violations(
     history: History, troubled: Spans, lease: float, *, clocks_differed: bool
-) -> list[tuple[str, tuple[int, ...]]]:
+) -> list[Violation]:
     """Check a whole run. Returns each violation with the events that it concerns."""
     ledger = Ledger(history.rows, troubled, lease)
-    found = [(problem, ()) for problem in history.problems]
+    found: list[Violation] = [(problem, ()) for problem in history.problems]
     found += list(ledger.read(history.entries))
     rows = [
         TableRow(id=row.id, parent_id=row.parent_id, claims=len(row.claimed), outcome=row.outcome)
         for row in history.rows.values()
     ]
-    runs = sorted(history.runs.values(), key=lambda run: (run.started_at, run.id))
+    runs = sorted(_held(history, ledger.lost_at), key=lambda run: (run.started_at, run.id))
     stored = history.acknowledged.values()
     report = check(runs, rows, stored, may_die=True, leases_may_end=True)
     found += [(line, _ids(line)) for line in report.violations]
@@ -177,16 +186,22 @@ def violations(
     return found + list(_deliveries(history, clocks_differed))
 
 
+def _held(history: History, lost_at: Mapping[int, float]) -> Iterator[Run]:
+    """Cut each run to the time in which it held its turn, by the entries of the server."""
+    for run in history.runs.values():
+        lost = int(lost_at.get(run.fence, float(10**9)) * 1e9)
+        if run.started_at < lost:
+            yield replace(run, ended_at=None if run.ended_at is None else min(run.ended_at, lost))
+
+
 def _ids(line: str) -> tuple[int, ...]:
     words = line.replace(":", " ").split()
     return tuple(
-        int(number)
-        for word, number in zip(words, words[1:], strict=False)
-        if word == "event" and number.isdigit()
+        int(number) for word, number in pairwise(words) if word == "event" and number.isdigit()
     )
 
 
-def _messages(history: History) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _messages(history: History) -> Iterator[Violation]:
     """Every message is one event, however often it was put."""
     names = Counter(row.message_id for row in history.rows.values() if row.message_id)
     for name, times in names.items():
@@ -194,13 +209,13 @@ def _messages(history: History) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"message {name} is there {times} times", ()
 
 
-def _deliveries(history: History, clocks_differed: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _deliveries(history: History, clocks_differed: bool) -> Iterator[Violation]:
     """Every part of a completed response was sent, and once if the platform could tell.
 
     It cannot tell of a request that is still on its way; and where clocks differed, a process may
     send after the end of its lease."""
     for row in history.rows.values():
-        for key in ((row.state or {}).get("parts") or {}):
+        for key in (row.state or {}).get("parts") or {}:
             if row.outcome == "completed" and not history.sent[key]:
                 yield f"part {key} of event {row.id} was never sent", (row.id,)
             is_excused = clocks_differed or key in history.unseen

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from holdfast.agents.base import Answer, Reply, Team
 from holdfast.agents.function import FunctionAgent
@@ -196,18 +196,17 @@ class SimulatedProcess:
 
         async def recorded(turn: LeasedTurn) -> Outcome:
             self.history.start(self.number, self.timeline.now, turn)
+            emits = 0
             try:
                 outcome = await handle(turn)
-            except Exception:
-                self.history.end(self.timeline.now, turn, 0)
-                raise
-            emits = len(outcome.emits) if isinstance(outcome, Done) else 0
-            self.history.end(self.timeline.now, turn, emits)
+                emits = len(outcome.emits) if isinstance(outcome, Done) else 0
+            finally:
+                # A process that was killed notes nothing any more.
+                if self.is_alive:
+                    self.history.end(self.timeline.now, turn, emits)
             return outcome
 
-        return Consumer(
-            cast(Store, self.store), policy, recorded, self.name, self.history.settled
-        )
+        return Consumer(cast(Store, self.store), policy, recorded, self.name, self.history.settled)
 
     async def _answer(self, turn: Turn) -> Answer:
         """Work for a while, and end in one of the ways that agents end."""
@@ -306,7 +305,7 @@ class Producer:
             await asyncio.sleep(random.random())
 
 
-def _failure() -> Any:
+def _failure() -> Answer:
     failure = random.choice(["raise", "retry", "snooze", "snooze", "dead"])
     match failure:
         case "raise":

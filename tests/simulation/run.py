@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from holdfast.telemetry import DEAD_LETTER, EVENTS_SWEPT
 from holdfast.telemetry.logs import Entry as LogEntry
@@ -125,19 +126,15 @@ class Simulation:
             conversation = random.randrange(conversations)
             producer = random.choice(self.producers)
             self.timeline.after(
-                random.choice(bursts),
-                lambda producer=producer, number=number, text=text, conversation=conversation: (
-                    producer.send(f"m{number}", text, conversation)
-                ),
+                random.choice(bursts), partial(producer.send, f"m{number}", text, conversation)
             )
 
     def _plan_faults(self) -> None:
         kinds = random.sample(KINDS, random.randint(0, len(KINDS)))
         number = random.randint(1, 4 + self.count // 4) if kinds else 0
         for _ in range(number):
-            kind = random.choice(kinds)
             self.timeline.after(
-                random.random() * self.span, lambda kind=kind: self.faults.do(kind)
+                random.random() * self.span, partial(self.faults.do, random.choice(kinds))
             )
 
     def _is_over(self) -> bool:
@@ -148,8 +145,8 @@ class Simulation:
         )
 
     def close(self) -> None:
-        for one in (*self.processes, *self.producers):
-            one.loop.discard()
+        for loop in [one.loop for one in self.processes] + [one.loop for one in self.producers]:
+            loop.discard()
 
     def check(self) -> list[tuple[str, tuple[int, ...]]]:
         model = self.server.model

@@ -92,9 +92,7 @@ class Server:
         self.timeline = timeline
         self.history = history
         self.step = timedelta()
-        self.model = RecordedModel(
-            self.clock, time=lambda: timeline.now, entries=history.entries
-        )
+        self.model = RecordedModel(self.clock, time=lambda: timeline.now, entries=history.entries)
         self.settings: dict[str, Any] = {}
         self.sessions: set[str] = set()
         self.processes: set[str] = set()

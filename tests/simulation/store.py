@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from holdfast.errors import HoldfastError, StoreUnavailable
@@ -69,16 +70,18 @@ class SimulatedStore:
         if self.cut in ("both", "requests"):
             self._fail(answer)
             if random.random() < 0.5:
-                self._timeline.after(random.random() * LATE, lambda: self._arrive_late(call, args, options))
+                self._timeline.after(
+                    random.random() * LATE, lambda: self._arrive_late(call, args, options)
+                )
             return await answer
 
         def arrive() -> None:
             try:
                 result = call(*args, **options)
             except HoldfastError as error:
-                self._answer(answer, lambda error=error: answer.set_exception(error))
+                self._answer(answer, partial(answer.set_exception, error))
             else:
-                self._answer(answer, lambda: answer.set_result(result))
+                self._answer(answer, partial(answer.set_result, result))
 
         self._timeline.after(self._network.delay(), arrive)
         return await answer
@@ -94,9 +97,7 @@ class SimulatedStore:
         if self.cut:
             self._fail(answer)
             return
-        self._timeline.after(
-            self._network.delay(), lambda: None if answer.done() else give()
-        )
+        self._timeline.after(self._network.delay(), lambda: None if answer.done() else give())
 
     def _fail(self, answer: asyncio.Future[Any]) -> None:
         def fail() -> None:

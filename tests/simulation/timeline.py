@@ -58,14 +58,14 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.timeline.now - self.behind
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         handle = super().call_soon(callback, *args, context=context)
         self._wake_in(0)
         return handle
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self,
         when: float,
         callback: Callable[..., object],
@@ -114,7 +114,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
                     handle = ready.popleft()
                     if not handle._cancelled:
                         handle._run()
-                    if self.is_suspended:
+                    if self._is_stopped():
                         return
         finally:
             events._set_running_loop(None)
@@ -123,6 +123,10 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self._wakes_at = float("inf")
         if timers:
             self._wake_in(timers[0]._when - self.time())
+
+    def _is_stopped(self) -> bool:
+        # A message may have killed the process meanwhile.
+        return self.is_suspended
 
     def _is_due(self, timer: asyncio.TimerHandle) -> bool:
         # Sums of floats differ in their last digits.
@@ -138,7 +142,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             for _ in range(CLOSE_TRIES):
                 with suppress(RuntimeError, BaseExceptionGroup):
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
                     break
         self.close()
 
