@@ -26,6 +26,9 @@ AGENTS = ("", "", "@writer ", "@loner ", "@clerk ", "@clerk ", "@dev ")
 RECOVERY = 900.0
 """Virtual seconds after the last fault within which everything must have ended."""
 STOP = 120.0
+FLEET = 500
+"""Number of processes from which on polls are rare and most wake-ups are lost, to save time."""
+LOST_IN_FLEETS = 0.97
 EXPECTED = (DEAD_LETTER, EVENTS_SWEPT)
 """Errors that the log may show: agents fail, and processes die."""
 
@@ -66,10 +69,10 @@ class Simulation:
         self.server = Server(self.timeline, self.history)
         self.network = Network(
             latency=random.choice([0.001, 0.005, 0.05]),
-            wakeups_lost=random.choice([0, 0, 0.1, 1]),
+            wakeups_lost=LOST_IN_FLEETS if processes >= FLEET else random.choice([0, 0, 0.1, 1]),
         )
         self.platform = Platform(self.timeline, self.history)
-        self.habits = _habits()
+        self.habits = _habits(processes)
         self.processes: list[SimulatedProcess] = []
         self.producers = [
             Producer(number, self.server, self.network, self.history)
@@ -131,7 +134,7 @@ class Simulation:
 
     def _plan_faults(self) -> None:
         kinds = random.sample(KINDS, random.randint(0, len(KINDS)))
-        number = random.randint(1, 4 + self.count // 4) if kinds else 0
+        number = random.randint(1, 4 + min(self.count // 4, 20)) if kinds else 0
         for _ in range(number):
             self.timeline.after(
                 random.random() * self.span, partial(self.faults.do, random.choice(kinds))
@@ -159,11 +162,11 @@ class Simulation:
         )
 
 
-def _habits() -> Habits:
+def _habits(processes: int) -> Habits:
     lease = random.choice([6.0, 15.0, 30.0])
     return Habits(
         lease=timedelta(seconds=lease),
-        poll=timedelta(seconds=random.choice([2.0, 10.0])),
+        poll=timedelta(seconds=30.0 if processes >= FLEET else random.choice([2.0, 10.0])),
         grace=timedelta(seconds=random.choice([0.0, 1.0, 10.0])),
         workers=random.choice([1, 2, 5]),
         work_seconds=random.choice([0.01, 0.5, 2.0, lease / 3]),

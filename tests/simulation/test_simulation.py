@@ -26,12 +26,13 @@ def assert_sound(result: Result) -> None:
     )
 
 
-@pytest.mark.parametrize("first", range(0, 49, 7))
+@pytest.mark.parametrize("first", range(0, 50, 10))
 def test_the_guarantees_hold_in_a_simulated_fleet(first: int) -> None:
-    for seed in range(first, first + 7):
+    for seed in range(first, first + 10):
         assert_sound(simulate(seed, processes=2 + seed % 9))
 
 
+@pytest.mark.chaos
 def test_the_guarantees_hold_with_a_thousand_processes() -> None:
     result = simulate(1, processes=FLEET)
     assert_sound(result)
