@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -32,11 +33,11 @@ class HostPool(WorkerPool):
         self.hosts = hosts
         self._database = database
 
-    def start_on(self, host: int, *, port: int = PORT, **options: object) -> int:
+    def start_on(self, host: int, *, port: int = PORT, **options: Any) -> int:
         """Start a worker on a host, with the database at a port. Returns its process id."""
         address = self.hosts.server_address(host)
         url = f"postgresql://postgres@{address}:{port}/{self._database}"
-        dumped = WorkerOptions(url=url, folder=str(self.folder), **options).dump()  # type: ignore[arg-type]
+        dumped = WorkerOptions(url=url, folder=str(self.folder), **options).dump()
         with open(os.devnull, "r+") as null, open(self.folder / "errors", "a") as errors:
             process = ForkedProcess(
                 "tests.partition.worker",

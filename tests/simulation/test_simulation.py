@@ -94,7 +94,7 @@ def reap_for_nothing(model: Model, holder: str, _: int = DEFAULT_MAX_ATTEMPTS) -
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "fault"),
+    ("owner", "name", "fault"),
     [
         (Tables, "holds", settle_without_fence),
         (Tables, "promote", promote_nothing),
@@ -104,8 +104,8 @@ def reap_for_nothing(model: Model, holder: str, _: int = DEFAULT_MAX_ATTEMPTS) -
     ],
 )
 def test_the_simulation_notices_a_fault(
-    monkeypatch: pytest.MonkeyPatch, place: type, name: str, fault: Callable[..., Any]
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, fault: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(place, name, fault)
+    monkeypatch.setattr(owner, name, fault)
     results = (simulate(seed, processes=4) for seed in range(30))
     assert any(result.violations for result in results)

@@ -7,6 +7,7 @@ import heapq
 import itertools
 import random
 import time
+import weakref
 from asyncio import events
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -53,6 +54,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.behind = 0.0
         self.is_suspended = False
         self._wakes_at = float("inf")
+        self._own_tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.set_exception_handler(lambda _, context: fail(_described(context)))
 
     def time(self) -> float:
@@ -75,6 +77,11 @@ class ProcessLoop(asyncio.BaseEventLoop):
         handle = super().call_at(when, callback, *args, context=context)
         self._wake_in(when - self.time())
         return handle
+
+    def create_task(self, *args: Any, **options: Any) -> asyncio.Task[Any]:
+        task = super().create_task(*args, **options)
+        self._own_tasks.add(task)
+        return task
 
     def suspend(self) -> None:
         """Stop the process where it is, as SIGSTOP does."""
@@ -138,7 +145,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def discard(self) -> None:
         """Close the coroutines that still wait, so that none is found unfinished later."""
         self.kill()
-        for task in asyncio.all_tasks(self):
+        for task in [task for task in self._own_tasks if not task.done()]:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             for _ in range(CLOSE_TRIES):
                 with suppress(RuntimeError, BaseExceptionGroup):
