@@ -17,8 +17,10 @@ from tests.partition.hosts import Network
 from tests.partition.relay import Relay
 
 BACKLOG = 40
-NOTICED_WITHIN = 20.0
-"""Seconds until a host that was cut off is given up: keepalives, and two looks."""
+NOTICED_WITHIN = 45.0
+"""Seconds until a host that was cut off is given up, on a busy machine; far below its lease.
+
+After a cut of one direction, 21 to 22 s were measured."""
 LONG_RUN = 60.0
 
 
@@ -45,11 +47,14 @@ async def test_the_turn_of_a_host_that_is_cut_off_goes_to_another(
     assert len(report.reruns) == 1
 
 
+@pytest.mark.chaos
 async def test_answers_that_never_arrive_strand_no_message(
     pool: HostPool, store: Store, hosts: Network
 ) -> None:
-    pool.wait_ready(pool.start_on(1, lease=120), pool.start_on(2, lease=120))
+    cut_off = pool.start_on(1, lease=120, slowness=0.3)
+    pool.wait_ready(cut_off, pool.start_on(2, lease=120, slowness=0.3))
     await pool.put(store, BACKLOG)
+    await asyncio.to_thread(wait_until, lambda: pool.leased_by(cut_off))
     hosts.cut_answers(1)
     await pool.put(store, BACKLOG)
     await pool.wait_drained(store, NOTICED_WITHIN)
