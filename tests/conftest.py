@@ -45,6 +45,7 @@ ON_SQLITE_FIRST = (
     "channels/test_slack_profiles.py",
     "channels/test_discord_crashes.py",
     "browser/test_accessibility.py",
+    "browser/test_answers.py",
     "browser/test_chat.py",
     "browser/test_composing.py",
     "browser/test_files.py",

@@ -15,7 +15,7 @@ BLOCKED = {
     "pydantic_ai",
     "slack_bolt",
 }
-BLOCKED |= {"slack_sdk", "wordllama", "aiogram", "discord", "imapclient", "mautrix"}
+BLOCKED |= {"slack_sdk", "wordllama", "aiogram", "discord", "imapclient", "mautrix", "uvloop"}
 
 
 class Blocker:
