@@ -352,7 +352,6 @@ async def test_parallel_calls_of_a_once_tool_keep_their_places() -> None:
     async def pay(who: str) -> str:
         """Pay somebody."""
         paid.append(who)
-        one_is_paid.set()
         return f"receipt of {who}"
 
     class LateFirst(WrapperToolset[Any]):
@@ -362,7 +361,10 @@ async def test_parallel_calls_of_a_once_tool_keep_their_places() -> None:
             if tool_args["who"] == "a" and not one_is_paid.is_set():
                 await one_is_paid.wait()
                 raise OSError("killed")
-            return await super().call_tool(name, tool_args, *rest)
+            result = await super().call_tool(name, tool_args, *rest)
+            # Only now is its step recorded as done.
+            one_is_paid.set()
+            return result
 
     one_is_paid = asyncio.Event()
     both = ModelResponse(parts=[ToolCallPart("pay", {"who": who}) for who in ("a", "b")])
