@@ -28,13 +28,7 @@ PROCESSES = 20
 LEASE = timedelta(minutes=1)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(200, id="with prepared statements"),
-        # A call may meet a name that the pooler gave to another session.
-        pytest.param(0, id="without", marks=pytest.mark.chaos),
-    ]
-)
+@pytest.fixture(params=[200, 0], ids=["with prepared statements", "without"])
 def bouncer(request: pytest.FixtureRequest) -> Iterator[Pooler]:
     try:
         with pooler(request.param) as running_one:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -184,6 +185,9 @@ class Connections:
 
     async def _configure(self, connection: Connection) -> None:
         self._connected_at[connection] = time.monotonic()
+        # Names of prepared statements that no other client has: behind a pooler that does not keep
+        # them apart, the session of another would run its own statement of that name for us.
+        connection._prepared._prepared_idx = secrets.randbelow(2**53)
         # Payloads stay text until they are read.
         connection.adapters.register_loader("jsonb", TextLoader)
         connection.adapters.register_dumper(TextArray, _TextArrayDumper)
@@ -283,9 +287,15 @@ class Connections:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Connection]:
-        async with self._connection() as connection, connection.transaction():
-            await self._set_clock(connection)
-            yield connection
+        """Open a transaction of several calls, which cannot be made again as a whole.
+
+        So it prepares no statement: a pooler may have given the session one of that name."""
+        async with self._connection() as connection:
+            connection.prepare_threshold = None
+            async with connection.transaction():
+                await self._set_clock(connection)
+                yield connection
+            connection.prepare_threshold = PREPARE_AFTER if self._prepares else None
 
     async def _set_clock(self, connection: Connection) -> None:
         if self._clock is not None:
