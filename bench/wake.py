@@ -17,8 +17,9 @@ from bench.row import Goal, Row, Run, compare_runs, interleave
 from bench.scale import Scale
 from bench.wake_putters import FEED_SIZE, open_stores, waking
 from bench.workload import Feed, Shape
+from holdfast.chat import ChatStore
 from holdfast.queue.event import INBOX
-from holdfast.store import Store, open_store
+from holdfast.store import open_store
 
 PROCESSES = 8
 CONNECTIONS = 64
@@ -55,7 +56,7 @@ async def wake(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
 
 
 @asynccontextmanager
-async def waiting(url: str) -> AsyncIterator[Store]:
+async def waiting(url: str) -> AsyncIterator[ChatStore]:
     """Yield a store that waits for the inbox as an idle worker does, and claims nothing."""
     async with AsyncExitStack() as stack:
         [store] = await open_stores(stack, url, "waiter", 1)
@@ -122,7 +123,7 @@ def _answer(putter: subprocess.Popen[str]) -> str:
     return putter.stdout.readline().strip()
 
 
-async def _pick_up(engine: Engine, url: str, waiter: Store, scale: Scale) -> Row:
+async def _pick_up(engine: Engine, url: str, waiter: ChatStore, scale: Scale) -> Row:
     """Compare the medians of the time from the put until the other process hears of it."""
     feed = Feed(Shape.MANY, next(NUMBERS) * FEED_SIZE)
     async with open_store(url) as store:
@@ -141,7 +142,7 @@ async def _pick_up(engine: Engine, url: str, waiter: Store, scale: Scale) -> Row
     )
 
 
-def _hearing(store: Store, waiter: Store, feed: Feed, how: str) -> Run:
+def _hearing(store: ChatStore, waiter: ChatStore, feed: Feed, how: str) -> Run:
     async def run() -> float:
         wakeups, took = waiter.wakeups(INBOX), []
         hearing = asyncio.ensure_future(anext(wakeups))

@@ -10,7 +10,8 @@ from contextlib import AsyncExitStack, contextmanager
 from unittest.mock import patch
 
 from bench.workload import Feed, Shape
-from holdfast.queue.store import Process, Store
+from holdfast.chat import ChatStore
+from holdfast.queue.store import Process
 from holdfast.store import open_store
 from holdfast.store.postgres import store as postgres_store
 from holdfast.store.postgres.waker import Waker
@@ -32,12 +33,12 @@ def _ignore(waker: Waker, queues: Iterable[str]) -> None:
     """Send no wake-up."""
 
 
-async def put(store: Store, feed: Feed, count: int) -> None:
+async def put(store: ChatStore, feed: Feed, count: int) -> None:
     for new in feed.take(count):
         await store.put([new])
 
 
-async def open_stores(stack: AsyncExitStack, url: str, name: str, count: int) -> list[Store]:
+async def open_stores(stack: AsyncExitStack, url: str, name: str, count: int) -> list[ChatStore]:
     """Open stores with the sessions of as many processes."""
     stores = []
     for number in range(count):

@@ -22,6 +22,7 @@ from holdfast.agents.function import Function, FunctionAgent
 from holdfast.agents.tools import step
 from holdfast.channels.base import Channel, ChannelLike, as_channel
 from holdfast.channels.heartbeat import PROMPT, heartbeat
+from holdfast.chat import ChatStore
 from holdfast.consumers.inbox import HostedAgent, Worker
 from holdfast.consumers.limits import Limits
 from holdfast.errors import HoldfastError, Unknown
@@ -38,7 +39,6 @@ from holdfast.routing.hooks import Hooks, IncomingHook, OutgoingHook
 from holdfast.routing.rooms import post
 from holdfast.routing.router import Address, Routing, checked_id, put_message, receive
 from holdfast.settings import Settings
-from holdfast.store import Store
 from holdfast.store.chain import find_message
 from holdfast.store.schedules import Schedule
 from holdfast.telemetry import AGENT_UNSERVED
@@ -78,7 +78,7 @@ class AgentHarness:
         self.limits = limits or Limits()
         self._default = default
         self._routing: Routing | None = None
-        self._store: Store | None = None
+        self._store: ChatStore | None = None
         self._stop = asyncio.Event()
         self._works = True
         self._current = Current(lambda: self.store, self._own_routing)
@@ -230,7 +230,7 @@ class AgentHarness:
             },
         )
 
-    def worker(self, store: Store, files: Path, recall: Recall | None = None) -> Worker:
+    def worker(self, store: ChatStore, files: Path, recall: Recall | None = None) -> Worker:
         """Build the handler of inbox turns for these agents."""
         hosted = {
             id_: HostedAgent(
@@ -283,7 +283,7 @@ class AgentHarness:
         return [agent, ""] if agent == self.default else [agent]
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ChatStore:
         if self._store is None:
             raise HoldfastError(
                 "the harness is not running: start it with `await app.run()`"
@@ -397,7 +397,7 @@ class AgentHarness:
         return self.settings
 
     @contextmanager
-    def using(self, store: Store) -> Iterator[None]:
+    def using(self, store: ChatStore) -> Iterator[None]:
         """Store messages here for the length of the block."""
         self._store = store
         self._current.forget()

@@ -20,6 +20,7 @@ from holdfast.channels.base import RESPONSE_ATTEMPTS, Channel
 from holdfast.channels.heartbeat import HeartbeatChannel
 from holdfast.channels.schedule import ScheduleChannel
 from holdfast.channels.watermark import read_last_gaps
+from holdfast.chat import ChatStore
 from holdfast.consumers.inbox import Worker
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay, RelayOptions
 from holdfast.consumers.notices import DeadLetterNotices
@@ -38,7 +39,7 @@ from holdfast.queue.consumer import Consumer, Handler
 from holdfast.queue.event import INBOX, MEMORY, OUTBOX, new_id
 from holdfast.queue.policy import Backoff, Policy, TargetGroup
 from holdfast.queue.settler import OnSettled
-from holdfast.queue.store import VERSION, Process, Store, SweepPolicy
+from holdfast.queue.store import VERSION, Process, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
 from holdfast.routing.directory import (
     CHANNELS,
@@ -107,7 +108,7 @@ async def run(
 
 @contextmanager
 def _channels(
-    app: AgentHarness, store: Store, app_token: str | None, now: datetime
+    app: AgentHarness, store: ChatStore, app_token: str | None, now: datetime
 ) -> Iterator[None]:
     """Add the configured channels to those of the app, for the length of the block."""
     settings, given = app.load_settings(), dict(app.channels)
@@ -142,7 +143,7 @@ async def _receive_webhooks(app: AgentHarness, ready: asyncio.Event) -> None:
 class RunningProcess:
     """The consumers of one process, and the tasks beside them, on one store."""
 
-    def __init__(self, app: AgentHarness, store: Store, settings: Settings) -> None:
+    def __init__(self, app: AgentHarness, store: ChatStore, settings: Settings) -> None:
         self._app = app
         self._store = store
         self._settings = settings
@@ -412,7 +413,7 @@ async def _wait_until_open(channels: Iterable[Channel], within: timedelta) -> No
                 await channel.wait_ready()
 
 
-async def _sign_off(store: Store, process_id: str, consumers: Sequence[Consumer]) -> None:
+async def _sign_off(store: ChatStore, process_id: str, consumers: Sequence[Consumer]) -> None:
     """Leave the work to others: wake them, and unregister."""
     try:
         async with asyncio.timeout(SIGN_OFF_WITHIN.total_seconds()):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.chat import AgentMessage
 from holdfast.message import Payload, written_of
 from holdfast.queue.event import INBOX, OUTBOX, payload_to_show
 from holdfast.queue.outcome import Done
-from holdfast.queue.record import AgentMessage
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.activity import STREAMED, message_frame
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.queue.record import AgentMessage
+from holdfast.chat import AgentMessage
 
 
 def pair_answers(lines: Iterable[AgentMessage]) -> list[AgentMessage]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from holdfast.chat import NewVersion, SentFiles
 from holdfast.message import Payload, subject_of
-from holdfast.queue.record import NewVersion, Record, SentFiles
+from holdfast.queue.record import Record
 from holdfast.routing.router import Address, message
 
 

@@ -12,11 +12,11 @@ from holdfast.agents.base import LanePolicy
 from holdfast.api.cached_read import CachedRead
 from holdfast.api.limits import Limits
 from holdfast.channels.base import Channel
+from holdfast.chat import ChatStore
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.knowledge import KnowledgeStore
 from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import INBOX
-from holdfast.queue.store import Store
 from holdfast.routing.directory import Current, Directory, configured_routing
 from holdfast.routing.router import Routing
 from holdfast.settings import Settings
@@ -31,7 +31,7 @@ class Harness(Protocol):
         """The settings; None until the harness runs."""
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ChatStore:
         """The store. Raises HoldfastError unless the harness runs."""
 
     @property
@@ -70,7 +70,7 @@ class ApiState:
         """Lane policies of all agents seen so far, also of those that no process serves now."""
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ChatStore:
         return self.harness.store
 
     async def directory(self) -> Directory:

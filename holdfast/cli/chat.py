@@ -16,13 +16,12 @@ from holdfast.cli.send import put_with_warning
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.chat import AgentMessage, ChatStore
     from holdfast.cli.answers import AnswerReader
     from holdfast.message import Payload
     from holdfast.queue.event import Event
-    from holdfast.queue.record import AgentMessage
     from holdfast.routing.router import Address
     from holdfast.settings import Settings
-    from holdfast.store import Store
 
 HISTORY_LINES = 20
 BETWEEN_AGENTS = ("internal_", "chat_", "chatroom_")
@@ -65,7 +64,7 @@ class _Chat:
 
     def __init__(
         self,
-        store: Store,
+        store: ChatStore,
         settings: Settings,
         reader: AnswerReader,
         agent: str | None,

@@ -16,6 +16,7 @@ from holdfast.agents.history import pair_answers
 from holdfast.agents.journal import TurnFrames, TurnJournal
 from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel, Line, NotNow, response_event
+from holdfast.chat import AgentMessage, ChatMessage, ChatStore
 from holdfast.consumers.preview import TurnPreview
 from holdfast.memory.recall import Recall
 from holdfast.message import (
@@ -34,8 +35,7 @@ from holdfast.message import (
 )
 from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
-from holdfast.queue.record import AgentMessage, ChatMessage, Record
-from holdfast.queue.store import Store
+from holdfast.queue.record import Record
 from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.handoff import Teamwork
 from holdfast.routing.hooks import Hooks
@@ -97,7 +97,7 @@ class Worker:
 
     def __init__(
         self,
-        store: Store,
+        store: ChatStore,
         agents: Mapping[str, HostedAgent],
         default: str,
         hooks: Hooks,

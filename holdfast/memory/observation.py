@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import KnowledgeDocument
 from holdfast.message import USER as USER
 from holdfast.queue.pages import Page
+from holdfast.queue.record import Record
 from holdfast.queue.store import Store, Transaction
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -116,7 +117,7 @@ def parts_of(key: str) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Record):
     """One fact about a subject, as one observer sees it."""
 
     workspace_id: str

@@ -22,13 +22,6 @@ class PageOptions(TypedDict, total=False):
     most_bytes: int | None
 
 
-class LineOptions(PageOptions, total=False):
-    """Options of the list of an agent's history."""
-
-    conversation: str | None
-    waiting: bool
-
-
 class Page(list[T]):
     """Rows of a list. `has_more` is false only if the list surely ends with them."""
 

@@ -2,126 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.message import Payload
 
-if TYPE_CHECKING:
-    from holdfast.memory.observation import Observation
 
-TITLE_LENGTH = 80
+class Record:
+    """Base class of these rows. The store knows each kind; the queue only passes them on."""
 
-
-# Not frozen: every turn creates one or two of these.
-@dataclass(slots=True, kw_only=True)
-class AgentMessage:
-    """A line of an agent's conversation history; append-only."""
-
-    agent_id: str
-    role: str
-    channel: str
-    sender: str
-    message_id: str
-    content: str
-    conversation: str = ""
-    subject: str = ""
-    """The person whose message it is, or answers."""
-    origin: str = ""
-    """The message of a person that led to it, '' if it is the line's own. Not read back."""
-    event_id: int | None = None
-    """The event of a user's line, from which `id` derives. Not read back."""
-    id: int | None = None
-    created_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatMessage:
-    """A line of a team's room; append-only."""
-
-    team_id: str
-    from_agent: str
-    message: str
-    subject: str = ""
-    """The person whose message led to it."""
-    key: str = ""
-    """Id of the line, which the copies for members carry."""
-    id: int | None = None
-    created_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewConversation:
-    """A conversation as the message that is sent to it describes it.
-
-    Adds it to the list of conversations, or moves it to the top. Its first title stays."""
-
-    conversation: str
-    owner: str | None
-    channel: str
-    sender: str
-    subject: str
-    text: str
-
-    @property
-    def title(self) -> str:
-        """The beginning of the text, on one line."""
-        line = " ".join(self.text[: 4 * TITLE_LENGTH].split())
-        return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewVersion:
-    """A message that replaces an earlier one, which its sender edited or asked once more.
-
-    Lines of the earlier versions leave the list of the conversation and the agents' history."""
-
-    message_id: str
-    original: str
-    """The first version."""
-    conversation: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentFiles:
-    """Uploaded files that a message carries. Only files of their owner that were not sent count."""
-
-    ids: Sequence[str]
-    owner: str | None
-    message_id: str
-    conversation: str
-    subject: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerFile:
-    """A file that an agent sent with its answer to a message."""
-
-    id: str
-    owner: str | None
-    name: str
-    type: str
-    size: int
-    path: str
-    """Where it is, below the files root."""
-    agent: str
-    message_id: str
-    conversation: str
-    subject: str
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Record):
     """Frames for the event stream, each with its `type`.
 
     A frame without a `timestamp` gets that of its row."""
 
     frames: tuple[Payload, ...]
-
-
-Record: TypeAlias = (
-    "AgentMessage | ChatMessage | NewConversation | NewVersion | SentFiles | AnswerFile"
-    " | Activity | Observation"
-)

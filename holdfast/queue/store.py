@@ -14,7 +14,7 @@ from holdfast.queue.event import INBOX, OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Assume, JournalTable
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.pages import Page
-from holdfast.queue.record import AgentMessage, ChatMessage, Record
+from holdfast.queue.record import Record
 from holdfast.queue.turn import LeasedTurn
 
 Clock = Callable[[], datetime]
@@ -228,7 +228,7 @@ class EventQueue(Protocol):
 
 
 class History(Protocol):
-    """Read events, live and finished, dead letters and conversations; work dead letters again."""
+    """Read events, live and finished, and dead letters; work dead letters again."""
 
     async def live(self, event_id: int) -> Event | None:
         """Return a live event, None if it is not live."""
@@ -324,36 +324,6 @@ class History(Protocol):
         """Return the age of the oldest transaction that keeps dead rows from being removed.
 
         None if there is none."""
-
-    async def say(self, line: ChatMessage, *, tx: Transaction | None = None) -> int:
-        """Append a line to a team's room. Returns its id."""
-
-    async def agent_messages(
-        self,
-        agent_id: str,
-        *,
-        conversation: str | None = None,
-        waiting: bool = True,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[AgentMessage]:
-        """List an agent's history, of one conversation or of all, newest first.
-
-        A message has its line from its receipt on, and keeps it if it dies. `waiting=False` leaves
-        out messages that wait or are being worked."""
-
-    async def chat_messages(
-        self,
-        team_id: str,
-        *,
-        limit: int = 20,
-        before_id: int | None = None,
-        since_id: int | None = None,
-        most_bytes: int | None = None,
-    ) -> Page[ChatMessage]:
-        """List the lines of a team's room, newest first."""
 
 
 class ProcessTable(Protocol):

@@ -9,9 +9,9 @@ from functools import partial
 
 from holdfast.agents.base import Reply
 from holdfast.agents.turn import HANDOFF, Handoff, Turn
+from holdfast.chat import ChatMessage
 from holdfast.message import ROOM, Payload, own_workspace, subject_of, text_of, written_of
 from holdfast.queue.event import Event, NewEvent, payload_to_show
-from holdfast.queue.record import ChatMessage
 from holdfast.queue.store import Store
 from holdfast.routing.files import Attachments
 from holdfast.routing.limits import BUDGET, FURTHER, STOPPED_TAGS, TAGS, used_budget

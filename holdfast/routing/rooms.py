@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.chat import ChatMessage, ChatStore
 from holdfast.errors import HoldfastError
 from holdfast.message import ROOM, Payload, subject_of, written_of
 from holdfast.queue.event import NewEvent, new_id
-from holdfast.queue.record import ChatMessage
-from holdfast.queue.store import Store
 from holdfast.routing.router import Route, Routing
 
 CHANNEL = "chatroom"
@@ -21,7 +20,7 @@ class _IdTaken(Exception):
 
 
 async def post(
-    store: Store,
+    store: ChatStore,
     routing: Routing,
     team: str,
     text: str,

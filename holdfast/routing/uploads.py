@@ -10,9 +10,9 @@ from pathlib import Path
 
 from holdfast.agents.turn import Turn
 from holdfast.channels.files import safe_name
+from holdfast.chat import AnswerFile
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload, subject_of
-from holdfast.queue.record import AnswerFile
 from holdfast.store.files import UPLOADS, open_below, person_folder, write_file
 from holdfast.store.uploads import new_file_id, shown_name, type_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.queue.store import Clock, Store
+from holdfast.chat import ChatStore as Store
+from holdfast.queue.store import Clock
 from holdfast.settings import sqlite_path
 from holdfast.store.instrumented import InstrumentedStore, OnPut
 from holdfast.store.watch import Watch

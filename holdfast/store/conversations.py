@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.chat import NewConversation
 from holdfast.message import conversation_of, written_of
 from holdfast.queue.event import Event, FinishedEvent, payload_to_show
 from holdfast.queue.pages import Page
-from holdfast.queue.record import NewConversation
 from holdfast.queue.store import DEAD_OUTCOMES, Store
 from holdfast.store.scoped import (
     COLUMNS,

@@ -11,13 +11,14 @@ from typing import Any
 
 from typing_extensions import Unpack
 
+from holdfast.chat import AgentMessage, ChatMessage, ChatStore, LineOptions
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
-from holdfast.queue.pages import LineOptions, Page, PageOptions
-from holdfast.queue.record import AgentMessage, ChatMessage, Record
+from holdfast.queue.pages import Page, PageOptions
+from holdfast.queue.record import Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,
@@ -25,7 +26,6 @@ from holdfast.queue.store import (
     Count,
     Filter,
     Process,
-    Store,
     SweepPolicy,
     Swept,
     Transaction,
@@ -68,12 +68,12 @@ class _Call:
 class InstrumentedStore:
     """A store that times its calls as callers see them, and calls `on_put` after each put."""
 
-    def __init__(self, engine: Store, on_put: OnPut | None = None) -> None:
+    def __init__(self, engine: ChatStore, on_put: OnPut | None = None) -> None:
         self._engine = engine
         self._on_put = on_put
 
     @property
-    def engine(self) -> Store:
+    def engine(self) -> ChatStore:
         """The engine that does the work."""
         return self._engine
 

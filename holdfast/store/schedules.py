@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from holdfast.chat import ChatStore
 from holdfast.errors import Unknown, WrongUsage
 from holdfast.message import SCHEDULE, Payload, conversation_of, subject_of, written_of
 from holdfast.queue.audit import Action, AuditEntry
@@ -431,7 +432,7 @@ def describe_run(one: Run) -> dict[str, Any]:
     }
 
 
-async def runs_of(store: Store, schedule: Schedule, limit: int = 20) -> list[Run]:
+async def runs_of(store: ChatStore, schedule: Schedule, limit: int = 20) -> list[Run]:
     """Return the latest runs of a schedule, newest first, by the history of its agent."""
     lines = await store.agent_messages(
         schedule.agent, conversation=conversation_of(schedule.event), limit=SEARCHED_LINES
@@ -450,7 +451,7 @@ async def runs_of(store: Store, schedule: Schedule, limit: int = 20) -> list[Run
     ]
 
 
-async def _run(store: Store, message_id: str, ran_at: datetime, answer: str | None) -> Run:
+async def _run(store: ChatStore, message_id: str, ran_at: datetime, answer: str | None) -> Run:
     chain = await read_chain(store, message_id)
     # Events are pruned before the lines of history.
     status, event_id = ("completed", None) if chain is None else (chain.status, chain.message.id)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
+from holdfast.chat import AgentMessage, ChatStore
 from holdfast.queue.event import INBOX, Event, FinishedEvent
 from holdfast.queue.pages import Page
-from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import DEAD_OUTCOMES, Count, Filter, Store
 from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
 
@@ -93,7 +93,7 @@ class Dialect:
 class ScopedReads:
     """Reads of a store, limited to a scope; named like those of the store itself."""
 
-    def __init__(self, store: Store, scope: Scope, dialect: Dialect) -> None:
+    def __init__(self, store: ChatStore, scope: Scope, dialect: Dialect) -> None:
         self._store = store
         self._scope = scope
         self._dialect = dialect
@@ -289,7 +289,7 @@ def _bounds(limit: int, before_id: int | None, since_id: int | None) -> dict[str
     }
 
 
-def open_scoped(store: Store, scope: Scope) -> ScopedReads:
+def open_scoped(store: ChatStore, scope: Scope) -> ScopedReads:
     """Return the part of a store that is in a scope."""
     return ScopedReads(store, scope, dialect_of(store))
 

@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, contex
 import pytest
 import pytest_asyncio
 
-from holdfast.queue.store import Store
+from holdfast.chat import ChatStore
 from holdfast.store import open_store
 from holdfast.testing.clock import Clock
 from holdfast.testing.databases import ENGINES, POSTGRES_ENGINES, Databases
 from holdfast.testing.servers import Unavailable
 
-StoreFactory = Callable[[], Awaitable[Store]]
+StoreFactory = Callable[[], Awaitable[ChatStore]]
 OPTIONAL_ENGINES = {"postgres15"}
 
 
@@ -73,14 +73,14 @@ async def another_store(database_url: str, clock: Clock) -> AsyncIterator[StoreF
     """Open a further store on the same database and clock, as another process would."""
     async with AsyncExitStack() as stack:
 
-        async def open_another() -> Store:
+        async def open_another() -> ChatStore:
             return await stack.enter_async_context(open_store(database_url, clock=clock))
 
         yield open_another
 
 
 @pytest_asyncio.fixture
-async def store(another_store: StoreFactory) -> Store:
+async def store(another_store: StoreFactory) -> ChatStore:
     """The store under test."""
     return await another_store()
 

@@ -12,10 +12,11 @@ from typing import Any
 from holdfast.agents.base import Agent
 from holdfast.agents.function import Function
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.consumers.limits import Limits
 from holdfast.queue.event import FinishedEvent
 from holdfast.queue.policy import Backoff
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 
 TIMEOUT_SECONDS = 30.0
@@ -58,7 +59,7 @@ async def running(
             app.stop()
 
 
-async def finished(store: Store, count: int = 1, **which: Any) -> list[FinishedEvent]:
+async def finished(store: ChatStore, count: int = 1, **which: Any) -> list[FinishedEvent]:
     """Wait for `count` finished events. Returns them, oldest first."""
 
     async def enough() -> list[FinishedEvent]:

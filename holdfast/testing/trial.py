@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.errors import HoldfastError
 from holdfast.memory.recall import Recall
@@ -18,7 +19,7 @@ from holdfast.migrations.runner import migrate
 from holdfast.queue.event import INBOX, OUTBOX, Event
 from holdfast.queue.outcome import Outcome, Snooze
 from holdfast.queue.policy import Policy, TargetGroup, outcome_of
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.routing.rooms import post
 from holdfast.routing.router import Address, put_message
 from holdfast.store import open_store
@@ -34,7 +35,7 @@ class Trial:
     """An app under test, worked one step at a time."""
 
     app: AgentHarness
-    store: Store
+    store: ChatStore
     clock: Clock
     files: Path
     worked: list[tuple[Turn, Outcome]] = field(default_factory=list)

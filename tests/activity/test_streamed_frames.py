@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from holdfast import AgentHarness, Reply, Retry, Turn
 from holdfast.agents.base import Answer
+from holdfast.chat import ChatStore
 from holdfast.message import Payload
-from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.store.activity import with_deltas
 from tests.steps import both_engines, finished, running
@@ -24,12 +24,12 @@ AGAIN = Retry("again", timedelta(0))
 
 
 @pytest_asyncio.fixture(autouse=True)
-async def there_was_an_api(store: Store) -> None:
+async def there_was_an_api(store: ChatStore) -> None:
     """Else nothing is written: nobody could read it."""
     await store.set_setting("activity", True)
 
 
-async def frames_of(store: Store, message_id: str) -> list[Payload]:
+async def frames_of(store: ChatStore, message_id: str) -> list[Payload]:
     frames = [frame for row in await store.activity(0) for frame in row.frames]
     return [frame for frame in frames if frame.get("messageId") == message_id]
 
@@ -70,7 +70,7 @@ async def streaming(turn: Turn) -> Answer:
 
 @both_engines
 async def test_a_reader_sees_one_answer_after_several_attempts(
-    store: Store, settings: Settings
+    store: ChatStore, settings: Settings
 ) -> None:
     async with running(AgentHarness(streaming), settings, **QUICKLY) as app:
         await app.put("hi", message_id="m")
@@ -100,7 +100,7 @@ async def test_a_reader_sees_one_answer_after_several_attempts(
 
 @both_engines
 async def test_an_answer_that_was_not_streamed_is_one_delta(
-    store: Store, settings: Settings
+    store: ChatStore, settings: Settings
 ) -> None:
     app = AgentHarness(lambda turn: "[@nobody: hi] there")
     async with running(app, settings):
@@ -112,7 +112,7 @@ async def test_an_answer_that_was_not_streamed_is_one_delta(
 
 
 async def test_the_delta_of_an_unstreamed_answer_has_the_text_of_the_response(
-    store: Store, settings: Settings
+    store: ChatStore, settings: Settings
 ) -> None:
     app = AgentHarness(default="lead")
     app.add("lead", lambda turn: "I ask. [@mate: look] Wait.")
@@ -127,7 +127,7 @@ async def test_the_delta_of_an_unstreamed_answer_has_the_text_of_the_response(
     assert put_together([one for one in internal if one.get("agent") == "mate"]) == "found"
 
 
-async def test_listeners_hear_steps_and_texts(store: Store, settings: Settings) -> None:
+async def test_listeners_hear_steps_and_texts(store: ChatStore, settings: Settings) -> None:
     app = AgentHarness(streaming)
     frames: list[Payload] = []
     for kind in ("step_start", "step_done", "response_delta", "response_reset", "response_ready"):

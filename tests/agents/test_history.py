@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.agents.history import pair_answers
-from holdfast.queue.record import AgentMessage
+from holdfast.chat import AgentMessage
 
 
 def line(id_: int, text: str) -> AgentMessage:

@@ -15,8 +15,8 @@ from pydantic_ai.models.function import AgentInfo
 from holdfast import Dead, Done, Retry
 from holdfast.agents.llm import Context, Prompt, model_of
 from holdfast.agents.llm.history import tokens
+from holdfast.chat import AgentMessage
 from holdfast.errors import HoldfastError
-from holdfast.queue.record import AgentMessage
 from holdfast.routing.router import Address
 from holdfast.settings.providers import Provider
 from holdfast.telemetry import TOKENS

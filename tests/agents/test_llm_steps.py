@@ -39,9 +39,9 @@ from holdfast import AgentHarness, Dead, NewEvent, NotDone, Retry, Turn, tool
 from holdfast.agents.base import Answer
 from holdfast.agents.llm import Context, HoldfastDurability, server_of
 from holdfast.agents.llm.step_names import StepNames
+from holdfast.chat import ChatStore
 from holdfast.queue.event import INBOX
 from holdfast.queue.journal import JournalEntry, Step
-from holdfast.queue.store import Store
 from holdfast.settings.agents import McpTable
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import Trial, trial
@@ -108,7 +108,9 @@ def own_app(script: Script, **given: Any) -> AgentHarness:
     return app
 
 
-async def test_a_later_attempt_makes_only_the_missing_requests(store: Store, clock: Clock) -> None:
+async def test_a_later_attempt_makes_only_the_missing_requests(
+    store: ChatStore, clock: Clock
+) -> None:
     words = Words(fails_at=2)
     script = Script(call("look_up", word="a"), call("look_up", word="b"), "found")
     async with trial_on(store, clock, app_of(script, tools=[words.look_up])) as at_work:

@@ -16,7 +16,7 @@ from holdfast import AgentHarness, Retry, Turn
 from holdfast.agents.llm import HoldfastDurability, LlmAgent, scripted
 from holdfast.agents.llm.stream import ResponseText
 from holdfast.agents.turn import current_turn
-from holdfast.queue.store import Store
+from holdfast.chat import ChatStore
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import trial
 from tests.agents.playing import Script, app_of, call, text
@@ -40,7 +40,7 @@ def saying(words: str, then: str) -> ModelResponse:
     return ModelResponse(parts=[TextPart(words), *call(then).parts])
 
 
-async def test_text_is_kept_while_the_model_writes_on(store: Store, clock: Clock) -> None:
+async def test_text_is_kept_while_the_model_writes_on(store: ChatStore, clock: Clock) -> None:
     goes_on = asyncio.Event()
 
     ids: list[int] = []

@@ -11,9 +11,10 @@ from holdfast import AgentHarness, NotDone, StepError, Turn, tool
 from holdfast.agents.base import Answer
 from holdfast.agents.call import Call, StepOptions, arguments_of
 from holdfast.agents.codec import UNTYPED
+from holdfast.chat import ChatStore
 from holdfast.queue.journal import Assume
 from holdfast.queue.outcome import Dead, Retry
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import trial
 from tests.agents.trials import Effects, journal_of, outcomes, texts, trial_on
@@ -49,7 +50,7 @@ async def test_a_tool_is_a_step_of_its_own_and_keeps_its_effect() -> None:
 
 
 async def test_a_once_step_whose_record_is_missing_ends_as_a_dead_letter_that_names_the_call(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     effects = Effects()
 
@@ -84,7 +85,7 @@ async def test_a_once_step_whose_record_is_missing_ends_as_a_dead_letter_that_na
 
 
 async def test_the_start_of_a_once_step_is_committed_before_its_call(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     seen: list[Any] = []
 
@@ -177,7 +178,7 @@ async def test_a_probe_is_not_asked_about_other_arguments() -> None:
 
 
 async def test_a_recorded_result_is_found_by_the_arguments_of_its_call(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     effects = Effects()
 
@@ -228,7 +229,7 @@ def paying(effects: Effects, *amounts: int) -> AgentHarness:
 
 
 async def test_a_call_with_other_arguments_than_the_recorded_one_is_left_to_a_person(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     effects = Effects()
     async with trial_on(store, clock, paying(effects, 5, 7)) as trial:
@@ -245,7 +246,7 @@ async def test_a_call_with_other_arguments_than_the_recorded_one_is_left_to_a_pe
 @pytest.mark.parametrize("amount", [7, 8])
 @pytest.mark.parametrize(("assume", "text"), [("done", "paid None"), ("not-done", "paid {}")])
 async def test_a_person_decides_about_a_call_with_other_arguments(
-    store: Store, clock: Clock, assume: Assume, text: str, amount: int
+    store: ChatStore, clock: Clock, assume: Assume, text: str, amount: int
 ) -> None:
     effects = Effects()
     async with trial_on(store, clock, paying(effects, 5, 7, amount)) as trial:

@@ -13,9 +13,10 @@ from holdfast import AgentHarness, LeaseLost, StepError, Turn
 from holdfast.agents.base import Answer
 from holdfast.agents.steps import note_usage
 from holdfast.agents.turn import current_turn
+from holdfast.chat import ChatStore
 from holdfast.queue.journal import Step
 from holdfast.queue.outcome import Dead, Done, Retry
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import trial
 from tests.agents.trials import Effects, journal_of, outcomes, texts, trial_on
@@ -24,7 +25,7 @@ from tests.steps import until
 AGAIN = Retry("again", timedelta(0))
 
 
-async def test_a_later_attempt_gets_the_recorded_result(store: Store, clock: Clock) -> None:
+async def test_a_later_attempt_gets_the_recorded_result(store: ChatStore, clock: Clock) -> None:
     effects = Effects()
 
     async def answer(turn: Turn) -> Answer:
@@ -38,7 +39,7 @@ async def test_a_later_attempt_gets_the_recorded_result(store: Store, clock: Clo
     assert (key, step.state, step.attempt, step.result) == ("count", "done", 1, "7")
 
 
-async def test_a_turn_without_steps_touches_no_journal(store: Store, clock: Clock) -> None:
+async def test_a_turn_without_steps_touches_no_journal(store: ChatStore, clock: Clock) -> None:
     async with trial_on(store, clock, AgentHarness(lambda turn: "hello")) as trial:
         assert await trial.ask("hi") == "hello"
         journal = await journal_of(trial)
@@ -46,7 +47,7 @@ async def test_a_turn_without_steps_touches_no_journal(store: Store, clock: Cloc
 
 
 async def test_a_step_that_raised_runs_again_in_the_next_attempt(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     async def fetch() -> str:
         runs.append("run")
@@ -76,7 +77,7 @@ async def test_a_step_that_raised_runs_again_in_the_next_attempt(
 
 
 async def test_uses_of_a_name_are_numbered_in_the_order_of_calls(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     effects = Effects()
 
@@ -91,7 +92,7 @@ async def test_uses_of_a_name_are_numbered_in_the_order_of_calls(
     assert {key: step.result for key, step in steps.items()} == {"add": "1", "add#2": "2"}
 
 
-async def test_steps_run_at_once_and_each_is_recorded(store: Store, clock: Clock) -> None:
+async def test_steps_run_at_once_and_each_is_recorded(store: ChatStore, clock: Clock) -> None:
     effects = Effects()
     arrived = asyncio.Barrier(5)
 
@@ -113,7 +114,7 @@ async def test_steps_run_at_once_and_each_is_recorded(store: Store, clock: Clock
     assert sorted(map(str, effects)) == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_plain_function_runs_in_a_thread(store: Store, clock: Clock) -> None:
+async def test_a_plain_function_runs_in_a_thread(store: ChatStore, clock: Clock) -> None:
     def where() -> str:
         return threading.current_thread().name
 
@@ -183,7 +184,7 @@ async def test_a_lost_turn_is_told_so_before_its_function_is_called() -> None:
     assert effects == []
 
 
-async def test_a_zombie_records_nothing(store: Store, clock: Clock) -> None:
+async def test_a_zombie_records_nothing(store: ChatStore, clock: Clock) -> None:
     effects = Effects()
     turns: list[Turn] = []
 
@@ -245,7 +246,7 @@ async def test_a_result_that_does_not_fit_a_changed_type_is_worked_out_again() -
 
 
 async def test_results_of_a_collected_turn_are_not_used_for_one_message_alone(
-    store: Store, clock: Clock, caplog: pytest.LogCaptureFixture
+    store: ChatStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     effects = Effects()
 
@@ -275,7 +276,7 @@ async def test_results_of_a_collected_turn_are_not_used_for_one_message_alone(
 
 
 async def test_a_room_batch_records_its_steps_once_for_all_of_its_lines(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     effects = Effects()
 
@@ -300,7 +301,7 @@ async def test_a_room_batch_records_its_steps_once_for_all_of_its_lines(
     assert effects == [2, 2, 1, 1]
 
 
-async def test_a_long_step_is_shown_as_started(store: Store, clock: Clock) -> None:
+async def test_a_long_step_is_shown_as_started(store: ChatStore, clock: Clock) -> None:
     go_on = asyncio.Event()
 
     async def slow() -> int:
@@ -321,11 +322,11 @@ async def test_a_long_step_is_shown_as_started(store: Store, clock: Clock) -> No
         assert (await journal_of(trial)).steps["slow"].state == "done"
 
 
-async def _steps(store: Store) -> Mapping[str, Step]:
+async def _steps(store: ChatStore) -> Mapping[str, Step]:
     return (await store.journal(1)).steps
 
 
-async def test_tokens_and_cost_are_recorded_with_a_step(store: Store, clock: Clock) -> None:
+async def test_tokens_and_cost_are_recorded_with_a_step(store: ChatStore, clock: Clock) -> None:
     def ask() -> str:
         note_usage(tokens=120, cost=0.25)
         return "said"
@@ -339,7 +340,7 @@ async def test_tokens_and_cost_are_recorded_with_a_step(store: Store, clock: Clo
     assert (step.tokens, step.cost) == (120, 0.25)
 
 
-async def test_a_thread_that_outlasts_a_cancellation_is_recorded(store: Store) -> None:
+async def test_a_thread_that_outlasts_a_cancellation_is_recorded(store: ChatStore) -> None:
     begun, go_on = threading.Event(), threading.Event()
     effects: list[int] = []
 
@@ -429,7 +430,9 @@ async def test_an_incoming_hook_can_run_steps() -> None:
     assert effects == [1]
 
 
-async def test_a_replayed_message_starts_with_an_empty_journal(store: Store, clock: Clock) -> None:
+async def test_a_replayed_message_starts_with_an_empty_journal(
+    store: ChatStore, clock: Clock
+) -> None:
     effects = Effects()
 
     async def answer(turn: Turn) -> Answer:
@@ -443,7 +446,7 @@ async def test_a_replayed_message_starts_with_an_empty_journal(store: Store, clo
     assert effects == [1, 1]
 
 
-async def test_a_retried_dead_letter_keeps_its_journal(store: Store, clock: Clock) -> None:
+async def test_a_retried_dead_letter_keeps_its_journal(store: ChatStore, clock: Clock) -> None:
     effects = Effects()
 
     async def answer(turn: Turn) -> Answer:

@@ -15,9 +15,9 @@ from holdfast import AgentHarness, LeaseLost, Reply, StepError, Turn
 from holdfast.agents.base import Answer
 from holdfast.agents.stream import FLUSH_EVERY
 from holdfast.api import feed
+from holdfast.chat import ChatStore
 from holdfast.queue.journal import JournalEntry, Write
 from holdfast.queue.outcome import Dead, Done, Retry
-from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import Trial, trial
 from tests.agents.trials import Effects, journal_of, outcomes, texts, trial_on
@@ -33,7 +33,7 @@ async def written(trial: Trial) -> tuple[int, str]:
     return journal.generation, journal.text
 
 
-async def test_what_is_written_is_the_response(store: Store, clock: Clock) -> None:
+async def test_what_is_written_is_the_response(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         await turn.write("one, ")
         await turn.write("")
@@ -47,7 +47,9 @@ async def test_what_is_written_is_the_response(store: Store, clock: Clock) -> No
         assert (user.content, reply.content) == ("hi", "one, two")
 
 
-async def test_a_returned_text_is_added_behind_what_was_written(store: Store, clock: Clock) -> None:
+async def test_a_returned_text_is_added_behind_what_was_written(
+    store: ChatStore, clock: Clock
+) -> None:
     async def answer(turn: Turn) -> Answer:
         await turn.write("one, ")
         return "two" if turn.text == "text" else Reply("three", metadata={"n": 3})
@@ -61,7 +63,7 @@ async def test_a_returned_text_is_added_behind_what_was_written(store: Store, cl
 
 
 async def test_files_of_a_reply_go_with_the_text_that_was_written(
-    store: Store, clock: Clock, tmp_path: Path
+    store: ChatStore, clock: Clock, tmp_path: Path
 ) -> None:
     (tmp_path / "plan.txt").write_text("the plan")
 
@@ -76,7 +78,7 @@ async def test_files_of_a_reply_go_with_the_text_that_was_written(
         assert [Path(file).name for file in response.event["files"]] == ["plan.txt"]
 
 
-async def test_an_agent_may_be_an_async_generator(store: Store, clock: Clock) -> None:
+async def test_an_agent_may_be_an_async_generator(store: ChatStore, clock: Clock) -> None:
     app = AgentHarness()
     ended: list[str] = []
 
@@ -121,7 +123,7 @@ async def test_only_texts_can_be_written(text: Any) -> None:
         assert await tried.ask("hi") == "fine"
 
 
-async def test_text_of_an_attempt_without_steps_is_replaced(store: Store, clock: Clock) -> None:
+async def test_text_of_an_attempt_without_steps_is_replaced(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         await turn.write(f"attempt {turn.attempt}")
         return AGAIN if turn.attempt < 3 else None
@@ -138,7 +140,7 @@ async def test_text_of_an_attempt_without_steps_is_replaced(store: Store, clock:
         assert await written(trial) == (3, "attempt 3")
 
 
-async def test_text_behind_a_recorded_step_goes_on(store: Store, clock: Clock) -> None:
+async def test_text_behind_a_recorded_step_goes_on(store: ChatStore, clock: Clock) -> None:
     effects = Effects()
 
     async def answer(turn: Turn) -> Answer:
@@ -194,7 +196,7 @@ async def test_a_later_attempt_goes_on_or_replaces_but_never_both(
 
 
 async def test_a_text_that_differs_replaces_the_whole_before_the_turn_ends(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     effects, seen = Effects(), list[str]()
 
@@ -209,7 +211,7 @@ async def test_a_text_that_differs_replaces_the_whole_before_the_turn_ends(
     assert seen == ["attempt 1 says hello", "attempt 2 says hello"]
 
 
-async def test_text_before_a_wait_goes_on_behind_it(store: Store, clock: Clock) -> None:
+async def test_text_before_a_wait_goes_on_behind_it(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         await turn.write("Good night. ")
         await turn.sleep("8h")
@@ -227,7 +229,7 @@ async def test_text_before_a_wait_goes_on_behind_it(store: Store, clock: Clock) 
 
 
 async def test_an_unstreamed_answer_replaces_the_text_of_an_earlier_attempt(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     async def answer(turn: Turn) -> Answer:
         if turn.attempt == 1:
@@ -264,7 +266,7 @@ async def test_what_hooks_change_is_the_rest_or_a_whole_new_text(
 
 
 async def test_tags_are_not_shown_and_the_final_text_is_the_response(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     seen: list[str] = []
 
@@ -285,7 +287,7 @@ async def test_tags_are_not_shown_and_the_final_text_is_the_response(
     assert (journal.generation, journal.text) == (1, "I ask. Wait a moment.")
 
 
-async def test_flushes_are_coalesced(store: Store, clock: Clock) -> None:
+async def test_flushes_are_coalesced(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         for _ in range(1000):
             await turn.write("word ")
@@ -312,7 +314,7 @@ def test_no_reader_gets_more_than_four_deltas_in_a_second() -> None:
 class Counting:
     """A store that counts the writes of texts."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ChatStore) -> None:
         self._store = store
         self.writes: list[Write] = []
 
@@ -331,7 +333,7 @@ async def _write_now(turn: Turn, text: str) -> None:
     await turn.journal.stream.flush()
 
 
-async def test_a_zombie_cannot_write(store: Store, clock: Clock) -> None:
+async def test_a_zombie_cannot_write(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         # Not in the background: its lock would make the claim below skip the event.
         await _write_now(turn, f"from {turn.attempt}")
@@ -350,7 +352,7 @@ async def test_a_zombie_cannot_write(store: Store, clock: Clock) -> None:
         assert (await written(tried))[1] == "from 2"
 
 
-async def test_any_text_can_be_written(store: Store, clock: Clock) -> None:
+async def test_any_text_can_be_written(store: ChatStore, clock: Clock) -> None:
     odd = "nul \x00, half a pair \ud800, 🦀, é, "
 
     async def answer(turn: Turn) -> Answer:
@@ -365,7 +367,7 @@ async def test_any_text_can_be_written(store: Store, clock: Clock) -> None:
     assert reply == "nul \ufffd, half a pair \ufffd, 🦀, é, " * 3
 
 
-async def test_progress_is_recorded_while_the_agent_works(store: Store, clock: Clock) -> None:
+async def test_progress_is_recorded_while_the_agent_works(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         # Callable from any thread.
         await asyncio.to_thread(turn.progress, "reading 3 of 7 files")
@@ -376,5 +378,5 @@ async def test_progress_is_recorded_while_the_agent_works(store: Store, clock: C
         assert await trial.ask("hi") == "reading 3 of 7 files"
 
 
-async def _progress(store: Store) -> str | None:
+async def _progress(store: ChatStore) -> str | None:
     return (await store.journal(1)).progress

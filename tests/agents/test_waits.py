@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import AgentHarness, StepError, Turn
 from holdfast.agents.base import Answer
+from holdfast.chat import ChatStore
 from holdfast.errors import HoldfastError, Unknown
 from holdfast.queue.outcome import Done, Retry, Snooze
-from holdfast.queue.store import Store
 from holdfast.testing.clock import START, Clock
 from holdfast.testing.trial import Trial, trial
 from tests.agents.trials import Effects, journal_of, outcomes, texts, trial_on
@@ -20,7 +20,7 @@ from tests.agents.trials import Effects, journal_of, outcomes, texts, trial_on
 DAY = timedelta(days=1)
 
 
-async def test_a_sleep_lasts_over_attempts_and_uses_none(store: Store, clock: Clock) -> None:
+async def test_a_sleep_lasts_over_attempts_and_uses_none(store: ChatStore, clock: Clock) -> None:
     effects = Effects()
 
     async def answer(turn: Turn) -> Answer:
@@ -43,7 +43,7 @@ async def test_a_sleep_lasts_over_attempts_and_uses_none(store: Store, clock: Cl
     assert (sleep.kind, sleep.state, sleep.due_at) == ("sleep", "done", START + DAY)
 
 
-async def test_a_turn_that_came_back_too_early_sleeps_on(store: Store, clock: Clock) -> None:
+async def test_a_turn_that_came_back_too_early_sleeps_on(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         if turn.attempt == 2:
             await turn.sleep(DAY)
@@ -178,7 +178,7 @@ async def test_steps_that_run_at_the_same_time_end_before_the_turn_waits() -> No
     assert effects == [1]
 
 
-async def test_a_signal_resumes_the_turn_that_waits_for_it(store: Store, clock: Clock) -> None:
+async def test_a_signal_resumes_the_turn_that_waits_for_it(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
         paid = await turn.signal("paid", timeout=DAY)
         return f"paid {paid['amount']} in attempt {turn.attempt}"
@@ -199,7 +199,7 @@ async def test_a_signal_resumes_the_turn_that_waits_for_it(store: Store, clock: 
 
 
 async def test_signals_of_one_name_are_taken_in_order_also_those_that_came_before(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     async def answer(turn: Turn) -> Answer:
         seen = [await turn.signal("next"), await turn.signal("next")]
@@ -222,7 +222,7 @@ async def test_signals_of_one_name_are_taken_in_order_also_those_that_came_befor
 
 
 async def test_a_signal_that_comes_while_the_turn_is_about_to_wait_is_not_missed(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     async def answer(turn: Turn) -> Answer:
         return f"got {await turn.signal('paid')}"
@@ -243,7 +243,7 @@ async def test_a_signal_that_comes_while_the_turn_is_about_to_wait_is_not_missed
 
 
 async def test_a_signal_times_out_in_this_attempt_and_in_every_later_one(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     async def answer(turn: Turn) -> Answer:
         try:
@@ -267,7 +267,7 @@ async def test_a_signal_times_out_in_this_attempt_and_in_every_later_one(
 
 
 async def test_a_signal_that_came_in_time_counts_though_the_turn_looks_late(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     async def answer(turn: Turn) -> Answer:
         return f"got {await turn.signal('paid', timeout='1h')}"
@@ -335,7 +335,7 @@ async def work_collected(trial: Trial) -> list[tuple[int, str]]:
 
 
 async def test_a_collected_turn_sleeps_and_goes_on_with_its_messages(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     effects = Effects()
 
@@ -362,7 +362,7 @@ async def test_a_collected_turn_sleeps_and_goes_on_with_its_messages(
 
 @pytest.mark.parametrize("which", [0, 1])
 async def test_a_signal_to_any_message_of_a_collected_turn_resumes_it(
-    store: Store, clock: Clock, which: int
+    store: ChatStore, clock: Clock, which: int
 ) -> None:
     async def answer(turn: Turn) -> Answer:
         return f"{len(turn.events)} messages got {await turn.signal('paid')}"

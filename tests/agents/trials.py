@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.queue.journal import Journal
 from holdfast.queue.outcome import Outcome
-from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import Trial
 
@@ -24,7 +24,7 @@ class Effects(list[object]):
 
 @asynccontextmanager
 async def trial_on(
-    store: Store, clock: Clock, app: AgentHarness, files: Path = Path("none")
+    store: ChatStore, clock: Clock, app: AgentHarness, files: Path = Path("none")
 ) -> AsyncIterator[Trial]:
     """Open a trial of an app on a store."""
     with app.using(store):

@@ -12,10 +12,11 @@ from holdfast.agents.base import Answer
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.consumers.limits import Limits
 from holdfast.errors import HoldfastError
 from holdfast.message import text_of
-from holdfast.queue.store import Store, Transaction
+from holdfast.queue.store import Transaction
 from holdfast.routing import router
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -220,7 +221,7 @@ async def test_a_caller_s_own_group_holds_its_tasks(settings: Settings) -> None:
 
 
 async def test_a_failure_of_the_caller_s_group_stops_it_cleanly(
-    settings: Settings, store: Store
+    settings: Settings, store: ChatStore
 ) -> None:
     app = AgentHarness(echo, settings=settings)
 

@@ -8,17 +8,16 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.chat import AgentMessage, ChatStore
 from holdfast.errors import HoldfastError
 from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done
-from holdfast.queue.record import AgentMessage
-from holdfast.store import Store
 
 MANY = 600
 ODD = 'a\ttab, a "quote", a \\ and \\N, a\nline, ü and 🙂'
 
 
-async def drained(store: Store) -> list[int]:
+async def drained(store: ChatStore) -> list[int]:
     """Every event in the order in which it was worked."""
     order = []
     while turns := await store.claim(INBOX, [""], limit=MANY, lease=timedelta(minutes=1)):
@@ -27,7 +26,7 @@ async def drained(store: Store) -> list[int]:
     return order
 
 
-async def test_many_events_of_some_lanes_are_worked_in_the_order_given(store: Store) -> None:
+async def test_many_events_of_some_lanes_are_worked_in_the_order_given(store: ChatStore) -> None:
     [waiting] = await store.put([NewEvent(event={}, lane="lane 1")])
     ids = await store.put(
         [NewEvent(event={"n": n}, lane=f"lane {n % 7}" if n % 8 else None) for n in range(MANY)]
@@ -41,7 +40,7 @@ async def test_many_events_of_some_lanes_are_worked_in_the_order_given(store: St
         assert [id_ for id_ in order if id_ in lane] == lane
 
 
-async def test_one_lane_that_waits_among_many_new_ones_keeps_its_head(store: Store) -> None:
+async def test_one_lane_that_waits_among_many_new_ones_keeps_its_head(store: ChatStore) -> None:
     [waiting] = await store.put([NewEvent(event={}, lane="lane 300")])
     ids = await store.put([NewEvent(event={"n": n}, lane=f"lane {n}") for n in range(MANY)])
     order = await drained(store)
@@ -49,7 +48,7 @@ async def test_one_lane_that_waits_among_many_new_ones_keeps_its_head(store: Sto
     assert order[-1] == ids[300]
 
 
-async def test_equal_lanes_of_two_queues_among_many_are_two(store: Store) -> None:
+async def test_equal_lanes_of_two_queues_among_many_are_two(store: ChatStore) -> None:
     queues = [INBOX, OUTBOX] * (MANY // 2)
     ids = await store.put(
         [NewEvent(event={}, queue=queues[n], lane=f"lane {n // 2}") for n in range(MANY)]
@@ -61,7 +60,7 @@ async def test_equal_lanes_of_two_queues_among_many_are_two(store: Store) -> Non
         ]
 
 
-async def test_each_of_many_events_has_its_own_payload_and_names(store: Store) -> None:
+async def test_each_of_many_events_has_its_own_payload_and_names(store: ChatStore) -> None:
     news = [
         NewEvent(
             event={"n": n}, target=f"t {n}", lane=f"l {n}", message_id=f"m {n}" if n % 5 else None
@@ -84,7 +83,7 @@ async def test_each_of_many_events_has_its_own_payload_and_names(store: Store) -
 
 
 async def test_many_events_whose_put_is_cancelled_are_stored_whole_or_not_at_all(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     for moments in (1, 3, 10, 30, 100):
         put = asyncio.create_task(
@@ -99,7 +98,7 @@ async def test_many_events_whose_put_is_cancelled_are_stored_whole_or_not_at_all
     assert len(await drained(store)) % MANY == 0
 
 
-async def test_known_messages_among_many_are_left_out(store: Store) -> None:
+async def test_known_messages_among_many_are_left_out(store: ChatStore) -> None:
     await store.put([NewEvent(event={}, message_id="m 7", lane="lane 7")])
     news = [
         NewEvent(event={"n": n}, message_id=f"m {n % 500}", lane=f"lane {n}") for n in range(MANY)
@@ -110,7 +109,7 @@ async def test_known_messages_among_many_are_left_out(store: Store) -> None:
     assert len(await drained(store)) == 500
 
 
-async def test_many_events_keep_whatever_they_hold(store: Store) -> None:
+async def test_many_events_keep_whatever_they_hold(store: ChatStore) -> None:
     odd = NewEvent(event={"text": ODD}, target=ODD, lane=ODD, message_id=ODD, max_attempts=7)
     [first, *_, last] = await store.put(
         [odd, *(NewEvent(event={}) for _ in range(MANY)), NewEvent(event={})]
@@ -139,7 +138,7 @@ async def test_many_events_keep_whatever_they_hold(store: Store) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, MANY])
 async def test_names_that_no_engine_can_store_are_mended_however_many_are_put(
-    store: Store, count: int
+    store: ChatStore, count: int
 ) -> None:
     odd = [
         NewEvent(event={}, target="a\0", lane="b\ud800", message_id=f"c\0{n}") for n in range(count)
@@ -152,7 +151,7 @@ async def test_names_that_no_engine_can_store_are_mended_however_many_are_put(
     assert await store.put(odd) == [None] * count
 
 
-async def test_many_events_are_stored_with_their_records_or_not_at_all(store: Store) -> None:
+async def test_many_events_are_stored_with_their_records_or_not_at_all(store: ChatStore) -> None:
     line = AgentMessage(
         agent_id="coder", role="user", channel="web", sender="Ada", message_id="m", content="hi"
     )
@@ -165,7 +164,7 @@ async def test_many_events_are_stored_with_their_records_or_not_at_all(store: St
 
 
 @pytest.mark.parametrize("count", [1, 2, MANY])
-async def test_each_new_message_is_told_however_many_are_put(store: Store, count: int) -> None:
+async def test_each_new_message_is_told_however_many_are_put(store: ChatStore, count: int) -> None:
     hello = {"kind": "message", "channel": "api", "sender": "ann", "message": "hello"}
     await store.set_setting("routing", {"default": "coder"})
     await store.set_setting("activity", True)

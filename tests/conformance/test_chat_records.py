@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from holdfast.chat import AgentMessage, NewVersion, SentFiles
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done
-from holdfast.queue.record import AgentMessage, NewVersion, SentFiles
 from holdfast.queue.store import Store
 from holdfast.store.conversations import Conversations
 from holdfast.store.erase import erase_conversation

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from holdfast.chat import ChatMessage, ChatStore
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done, Lost, Retry, Settled
-from holdfast.queue.record import ChatMessage
-from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim, claim_ids, claim_one, end, put
 
 
-async def put_kinds(store: Store, *kinds: str, lane: str | None = "a", **fields: str) -> list[int]:
+async def put_kinds(
+    store: ChatStore, *kinds: str, lane: str | None = "a", **fields: str
+) -> list[int]:
     events = [
         NewEvent(event={"kind": kind}, lane=lane, **fields)  # type: ignore[arg-type]
         for kind in kinds
@@ -19,7 +20,7 @@ async def put_kinds(store: Store, *kinds: str, lane: str | None = "a", **fields:
     return [id for id in ids if id is not None]
 
 
-async def test_the_run_of_the_same_kind_joins(store: Store) -> None:
+async def test_the_run_of_the_same_kind_joins(store: ChatStore) -> None:
     first, second, third, *rest = await put_kinds(store, "room", "room", "room", "message", "room")
     turn = await claim_one(store)
     assert await store.gather(turn, 100)
@@ -32,21 +33,21 @@ async def test_the_run_of_the_same_kind_joins(store: Store) -> None:
     assert await claim_ids(store) == [[rest[0]]]
 
 
-async def test_no_more_than_asked_for_join(store: Store) -> None:
+async def test_no_more_than_asked_for_join(store: ChatStore) -> None:
     ids = await put_kinds(store, "room", "room", "room")
     turn = await claim_one(store)
     await store.gather(turn, 2)
     assert turn.ids == ids[:2]
 
 
-async def test_nothing_joins_where_nothing_is_alike(store: Store) -> None:
+async def test_nothing_joins_where_nothing_is_alike(store: ChatStore) -> None:
     await put_kinds(store, "room", "message")
     turn = await claim_one(store)
     assert not await store.gather(turn, 100)
     assert len(turn.ids) == 1
 
 
-async def test_nothing_joins_without_a_lane_or_from_another_target(store: Store) -> None:
+async def test_nothing_joins_without_a_lane_or_from_another_target(store: ChatStore) -> None:
     await put_kinds(store, "room", "room", lane=None)
     assert not await store.gather(await claim_one(store), 100)
     await put_kinds(store, "room", target="one")
@@ -54,7 +55,7 @@ async def test_nothing_joins_without_a_lane_or_from_another_target(store: Store)
     assert not await store.gather(await claim_one(store, "one"), 100)
 
 
-async def test_nothing_joins_a_lost_turn(store: Store, clock: Clock) -> None:
+async def test_nothing_joins_a_lost_turn(store: ChatStore, clock: Clock) -> None:
     await put_kinds(store, "room", "room")
     turn = await claim_one(store)
     clock.tick(minutes=11)
@@ -65,7 +66,7 @@ async def test_nothing_joins_a_lost_turn(store: Store, clock: Clock) -> None:
     assert await end(store, again) == Settled(again)
 
 
-async def test_what_was_tried_is_worked_alone(store: Store) -> None:
+async def test_what_was_tried_is_worked_alone(store: ChatStore) -> None:
     first, second = await put_kinds(store, "room", "room")
     turn = await claim_one(store)
     await store.gather(turn, 100)
@@ -77,7 +78,7 @@ async def test_what_was_tried_is_worked_alone(store: Store) -> None:
         await end(store, alone)
 
 
-async def test_messages_handed_on_are_counted_by_root(store: Store) -> None:
+async def test_messages_handed_on_are_counted_by_root(store: ChatStore) -> None:
     root = await put(store)
     await end(
         store,
@@ -93,7 +94,7 @@ async def test_messages_handed_on_are_counted_by_root(store: Store) -> None:
     assert await store.handed_on(child.primary.id, two) == 0
 
 
-async def test_a_line_of_a_room_has_an_id(store: Store) -> None:
+async def test_a_line_of_a_room_has_an_id(store: ChatStore) -> None:
     first = await store.say(ChatMessage(team_id="dev", from_agent="user", message="one"))
     second = await store.say(ChatMessage(team_id="dev", from_agent="user", message="two"))
     assert [(line.id, line.message) for line in await store.chat_messages("dev")] == [
@@ -102,7 +103,7 @@ async def test_a_line_of_a_room_has_an_id(store: Store) -> None:
     ]
 
 
-async def test_a_setting_that_is_none_is_gone(store: Store) -> None:
+async def test_a_setting_that_is_none_is_gone(store: ChatStore) -> None:
     await store.set_setting("key", {"a": 1})
     await store.set_setting("key", None)
     await store.set_setting("other", None)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.chat import AgentMessage, ChatStore
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry
-from holdfast.queue.record import AgentMessage
-from holdfast.queue.store import Filter, Store, SweepPolicy
+from holdfast.queue.store import Filter, SweepPolicy
 from holdfast.queue.turn import LeasedTurn
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim_one, end
@@ -19,7 +19,7 @@ ANN = {"kind": "message", "channel": "api", "sender": "Ann", "sender_id": "ann"}
 HERE = "api:ann"
 
 
-async def say(store: Store, text: str, **fields: Any) -> int:
+async def say(store: ChatStore, text: str, **fields: Any) -> int:
     """A message of Ann for an agent; the id of its event."""
     payload = {**ANN, "conversation": HERE, "message": text}
     new = {"target": "coder", "message_id": f"api_{text}"} | fields
@@ -49,18 +49,18 @@ def lines_of(turn: LeasedTurn, answer: str) -> tuple[AgentMessage, AgentMessage]
     return line, own
 
 
-async def answer(store: Store, text: str) -> None:
+async def answer(store: ChatStore, text: str) -> None:
     turn = await claim_one(store, "coder")
     await end(store, turn, Done(records=lines_of(turn, text)))
 
 
-async def contents(store: Store, **options: Any) -> list[str]:
+async def contents(store: ChatStore, **options: Any) -> list[str]:
     """Oldest first."""
     return [line.content for line in await store.agent_messages("coder", **options)][::-1]
 
 
 async def test_a_waiting_message_is_a_line_of_its_agents_history(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     await say(store, "hi")
     [line] = await store.agent_messages("coder")
@@ -75,7 +75,7 @@ async def test_a_waiting_message_is_a_line_of_its_agents_history(
 
 
 async def test_a_line_stays_the_same_until_its_message_is_answered(
-    store: Store, clock: Clock
+    store: ChatStore, clock: Clock
 ) -> None:
     await say(store, "hi")
     [line] = waiting = await store.agent_messages("coder")
@@ -89,14 +89,16 @@ async def test_a_line_stays_the_same_until_its_message_is_answered(
     assert (answer_line.content, answer_line.created_at) == ("hello", clock.now)
 
 
-async def test_a_message_for_no_named_agent_is_a_line_of_the_default_agent(store: Store) -> None:
+async def test_a_message_for_no_named_agent_is_a_line_of_the_default_agent(
+    store: ChatStore,
+) -> None:
     await store.set_setting("routing", {"default": "coder"})
     await say(store, "hi", target="")
     assert await contents(store) == ["hi"]
     assert await store.agent_messages("writer") == []
 
 
-async def test_a_dead_message_keeps_its_line(store: Store) -> None:
+async def test_a_dead_message_keeps_its_line(store: ChatStore) -> None:
     await say(store, "hi")
     [line] = waiting = await store.agent_messages("coder")
     assert line.content == "hi"
@@ -107,7 +109,7 @@ async def test_a_dead_message_keeps_its_line(store: Store) -> None:
 
 @pytest.mark.parametrize("ending", ["cancel", "expire"])
 async def test_a_message_that_no_worker_ends_keeps_its_line(
-    store: Store, clock: Clock, ending: str
+    store: ChatStore, clock: Clock, ending: str
 ) -> None:
     event_id = await say(store, "hi")
     [line] = waiting = await store.agent_messages("coder")
@@ -122,7 +124,7 @@ async def test_a_message_that_no_worker_ends_keeps_its_line(
     assert await store.agent_messages("coder") == waiting
 
 
-async def test_a_retried_message_has_one_line(store: Store) -> None:
+async def test_a_retried_message_has_one_line(store: ChatStore) -> None:
     event_id = await say(store, "hi")
     before = await store.agent_messages("coder")
     for _ in range(2):
@@ -136,13 +138,13 @@ async def test_a_retried_message_has_one_line(store: Store) -> None:
     assert (await store.agent_messages("coder"))[1:] == before
 
 
-async def test_a_failed_attempt_adds_no_line(store: Store) -> None:
+async def test_a_failed_attempt_adds_no_line(store: ChatStore) -> None:
     await say(store, "hi")
     await end(store, await claim_one(store, "coder"), Retry("busy"))
     assert await contents(store) == ["hi"]
 
 
-async def test_a_discarded_message_loses_its_line(store: Store) -> None:
+async def test_a_discarded_message_loses_its_line(store: ChatStore) -> None:
     event_id = await say(store, "hi")
     other_id = await say(store, "there")
     for _ in range(2):
@@ -157,14 +159,14 @@ async def test_a_discarded_message_loses_its_line(store: Store) -> None:
     assert await contents(store) == ["there", "hello"]
 
 
-async def test_a_replayed_message_is_a_line_of_its_own(store: Store) -> None:
+async def test_a_replayed_message_is_a_line_of_its_own(store: ChatStore) -> None:
     event_id = await say(store, "hi")
     await answer(store, "hello")
     await store.replay([event_id])
     assert await contents(store) == ["hi", "hello", "hi"]
 
 
-async def test_pages_over_lines_of_every_state_have_each_line_once(store: Store) -> None:
+async def test_pages_over_lines_of_every_state_have_each_line_once(store: ChatStore) -> None:
     texts = [str(number) for number in range(6)]
     for text in texts:
         await say(store, text)
@@ -183,7 +185,7 @@ async def test_pages_over_lines_of_every_state_have_each_line_once(store: Store)
     assert await contents(store, waiting=False) == ["0", "1", "answer to 0"]
 
 
-async def test_waiting_messages_of_conversations_are_told_apart(store: Store) -> None:
+async def test_waiting_messages_of_conversations_are_told_apart(store: ChatStore) -> None:
     await say(store, "hi")
     there = {**ANN, "conversation": "api:bob", "message": "there"}
     slack = {"channel": "C1", "team": "T1", "user": "U1", "text": "slack", "ts": "1.5"}

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.chat import AgentMessage, ChatMessage, ChatStore
 from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.pages import Page
-from holdfast.queue.record import Activity, AgentMessage, ChatMessage
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.record import Activity
+from holdfast.queue.store import Filter
 
 TEXT = "é" * 50_000
 ROWS = 12
@@ -21,29 +22,31 @@ MOST = 350_000
 List = Callable[..., Awaitable[Page[Any]]]
 
 
-async def _responses(store: Store) -> None:
+async def _responses(store: ChatStore) -> None:
     payload = {"kind": "response", "channel": "c", "message": TEXT}
     await store.put([NewEvent(event=payload, queue=OUTBOX, target="c") for _ in range(ROWS)])
 
 
-async def _leased(store: Store) -> None:
+async def _leased(store: ChatStore) -> None:
     payload = {"kind": "message", "channel": "c", "message": TEXT}
     await store.put([NewEvent(event=payload, target="a") for _ in range(ROWS)])
     await store.claim(INBOX, ["a"], limit=ROWS, lease=timedelta(minutes=1))
 
 
-async def _lines(store: Store) -> None:
+async def _lines(store: ChatStore) -> None:
     line: dict[str, Any] = {"channel": "c", "sender": "s", "message_id": "m", "conversation": "k"}
     lines = [AgentMessage(agent_id="a", role="user", content=TEXT, **line) for _ in range(ROWS)]
     await store.put([], records=lines)
 
 
-async def _room(store: Store) -> None:
+async def _room(store: ChatStore) -> None:
     for _ in range(ROWS):
         await store.say(ChatMessage(team_id="t", from_agent="a", message=TEXT))
 
 
-CASES: dict[str, tuple[Callable[[Store], Awaitable[None]], Callable[[Store], List], str]] = {
+CASES: dict[
+    str, tuple[Callable[[ChatStore], Awaitable[None]], Callable[[ChatStore], List], str]
+] = {
     "recent": (_responses, lambda store: lambda **page: store.recent(OUTBOX, **page), "before_id"),
     "waiting": (
         _responses,
@@ -70,13 +73,15 @@ CASES: dict[str, tuple[Callable[[Store], Awaitable[None]], Callable[[Store], Lis
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_list_ends_at_a_number_of_bytes_and_goes_on_there(store: Store, case: str) -> None:
+async def test_a_list_ends_at_a_number_of_bytes_and_goes_on_there(
+    store: ChatStore, case: str
+) -> None:
     fill, choose, cursor = CASES[case]
     await fill(store)
     await _check_pages(choose(store), cursor)
 
 
-async def test_finished_and_dead_end_at_a_number_of_bytes(store: Store) -> None:
+async def test_finished_and_dead_end_at_a_number_of_bytes(store: ChatStore) -> None:
     await _leased(store)
     events = await store.leased(INBOX)
     for event in events:
@@ -85,7 +90,7 @@ async def test_finished_and_dead_end_at_a_number_of_bytes(store: Store) -> None:
     await _check_pages(lambda **page: store.finished(Filter(queue=INBOX), **page), "before_id")
 
 
-async def test_what_happened_ends_at_a_number_of_bytes(store: Store) -> None:
+async def test_what_happened_ends_at_a_number_of_bytes(store: ChatStore) -> None:
     await store.set_setting("activity", True)
     for _ in range(ROWS):
         await store.put([], records=[Activity(({"type": "response_ready", "message": TEXT},))])

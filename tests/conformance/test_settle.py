@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.chat import AgentMessage, ChatMessage, ChatStore
 from holdfast.queue.outcome import Dead, Done, Retry, Settled, Snooze
-from holdfast.queue.record import AgentMessage, ChatMessage
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import (
     LEASE,
@@ -24,7 +24,7 @@ from tests.conformance.steps import (
 )
 
 
-async def test_done_moves_the_event_to_history_as_completed(store: Store, clock: Clock) -> None:
+async def test_done_moves_the_event_to_history_as_completed(store: ChatStore, clock: Clock) -> None:
     event_id = await put(store, "hi", lane="a", message_id="m1", target="coder")
     turn = await claim_one(store, "coder", holder="worker-1")
     await store.checkpoint(turn, {"part": 1})
@@ -43,7 +43,7 @@ async def test_done_moves_the_event_to_history_as_completed(store: Store, clock:
     assert (event.fence, event.holder, event.state) == (0, "worker-1", {"part": 1})
 
 
-async def test_a_settle_says_how_each_turn_ended(store: Store) -> None:
+async def test_a_settle_says_how_each_turn_ended(store: ChatStore) -> None:
     await store.put([message() for _ in range(4)])
     turns = await claim(store, limit=4)
     results = await store.settle(
@@ -60,7 +60,7 @@ async def test_a_settle_says_how_each_turn_ended(store: Store) -> None:
     assert [result.turn for result in results] == turns
 
 
-async def test_a_retry_comes_back_after_its_delay(store: Store, clock: Clock) -> None:
+async def test_a_retry_comes_back_after_its_delay(store: ChatStore, clock: Clock) -> None:
     event_id = await put(store)
     assert (
         await ended(store, await claim_one(store), Retry("boom", timedelta(seconds=30), "Crash"))
@@ -80,21 +80,21 @@ async def test_a_retry_comes_back_after_its_delay(store: Store, clock: Clock) ->
     assert (await claim_one(store)).primary.attempts == 2
 
 
-async def test_a_retry_without_delay_is_ready_at_once(store: Store, clock: Clock) -> None:
+async def test_a_retry_without_delay_is_ready_at_once(store: ChatStore, clock: Clock) -> None:
     event_id = await put(store)
     await end(store, await claim_one(store), Retry("boom"))
     assert (await live(store, event_id)).vt == clock.now
     assert await claim_ids(store) == [[event_id]]
 
 
-async def test_a_retry_without_error_keeps_the_last_one(store: Store) -> None:
+async def test_a_retry_without_error_keeps_the_last_one(store: ChatStore) -> None:
     event_id = await put(store)
     await end(store, await claim_one(store), Retry("boom"))
     await end(store, await claim_one(store), Retry())
     assert (await live(store, event_id)).last_error == "boom"
 
 
-async def test_a_new_error_without_a_class_does_not_keep_the_old_class(store: Store) -> None:
+async def test_a_new_error_without_a_class_does_not_keep_the_old_class(store: ChatStore) -> None:
     event_id = await put(store)
     await end(store, await claim_one(store), Retry("boom", error_class="Crash"))
     await end(store, await claim_one(store), Retry("other"))
@@ -102,7 +102,7 @@ async def test_a_new_error_without_a_class_does_not_keep_the_old_class(store: St
     assert (event.last_error, event.error_class) == ("other", None)
 
 
-async def test_a_retry_without_attempts_left_is_a_dead_letter(store: Store) -> None:
+async def test_a_retry_without_attempts_left_is_a_dead_letter(store: ChatStore) -> None:
     event_id = await put(store)
     for attempt in range(3):
         expected = "dead" if attempt == 2 else "back"
@@ -121,24 +121,24 @@ async def test_a_retry_without_attempts_left_is_a_dead_letter(store: Store) -> N
     )
 
 
-async def test_a_dead_letter_without_any_error_says_so(store: Store) -> None:
+async def test_a_dead_letter_without_any_error_says_so(store: ChatStore) -> None:
     event_id = await put(store, max_attempts=1)
     assert await ended(store, await claim_one(store), Retry()) == "dead"
     assert (await finished(store, event_id)).last_error == "no attempts left"
 
 
-async def test_the_attempts_of_the_settle_decide_where_the_event_has_none(store: Store) -> None:
+async def test_the_attempts_of_the_settle_decide_where_the_event_has_none(store: ChatStore) -> None:
     await put(store)
     assert await ended(store, await claim_one(store), Retry("no"), max_attempts=1) == "dead"
 
 
-async def test_the_events_own_attempts_win_at_settle(store: Store) -> None:
+async def test_the_events_own_attempts_win_at_settle(store: ChatStore) -> None:
     await put(store, max_attempts=2)
     assert await ended(store, await claim_one(store), Retry("no"), max_attempts=1) == "back"
     assert await ended(store, await claim_one(store), Retry("no"), max_attempts=10) == "dead"
 
 
-async def test_dead_is_dead_with_attempts_left(store: Store, clock: Clock) -> None:
+async def test_dead_is_dead_with_attempts_left(store: ChatStore, clock: Clock) -> None:
     event_id = await put(store)
     assert (
         await ended(store, await claim_one(store), Dead("channel_not_found", "channel_not_found"))
@@ -154,7 +154,7 @@ async def test_dead_is_dead_with_attempts_left(store: Store, clock: Clock) -> No
     assert [letter.id for letter in await store.dead(Filter())] == [event_id]
 
 
-async def test_a_snooze_uses_no_attempt(store: Store, clock: Clock) -> None:
+async def test_a_snooze_uses_no_attempt(store: ChatStore, clock: Clock) -> None:
     event_id = await put(store, max_attempts=1)
     for _ in range(5):
         assert await ended(store, await claim_one(store), Snooze(timedelta(minutes=1))) == "back"
@@ -167,7 +167,9 @@ async def test_a_snooze_uses_no_attempt(store: Store, clock: Clock) -> None:
         )
 
 
-async def test_a_release_is_ready_at_once_with_its_attempt_back(store: Store, clock: Clock) -> None:
+async def test_a_release_is_ready_at_once_with_its_attempt_back(
+    store: ChatStore, clock: Clock
+) -> None:
     event_id = await put(store)
     turn = await claim_one(store)
     [result] = await store.release([turn])
@@ -178,7 +180,7 @@ async def test_a_release_is_ready_at_once_with_its_attempt_back(store: Store, cl
     assert await claim_ids(store) == [[event_id]]
 
 
-async def test_a_renewed_lease_holds_from_now(store: Store, clock: Clock) -> None:
+async def test_a_renewed_lease_holds_from_now(store: ChatStore, clock: Clock) -> None:
     event_id = await put(store)
     turn = await claim_one(store)
     clock.tick(minutes=9)
@@ -189,7 +191,7 @@ async def test_a_renewed_lease_holds_from_now(store: Store, clock: Clock) -> Non
     assert await claim(store) == []
 
 
-async def test_a_checkpoint_is_kept_with_the_event(store: Store, clock: Clock) -> None:
+async def test_a_checkpoint_is_kept_with_the_event(store: ChatStore, clock: Clock) -> None:
     await put(store)
     turn = await claim_one(store)
     assert (
@@ -199,7 +201,7 @@ async def test_a_checkpoint_is_kept_with_the_event(store: Store, clock: Clock) -
     assert (await claim_one(store)).primary.state == {"parts": [{"key": "k", "status": "sent"}]}
 
 
-async def test_a_checkpoint_replaces_the_one_before(store: Store) -> None:
+async def test_a_checkpoint_replaces_the_one_before(store: ChatStore) -> None:
     event_id = await put(store)
     turn = await claim_one(store)
     await store.checkpoint(turn, {"a": 1})
@@ -207,7 +209,7 @@ async def test_a_checkpoint_replaces_the_one_before(store: Store) -> None:
     assert (await live(store, event_id)).state == {"b": 2}
 
 
-async def test_done_may_bring_the_last_state(store: Store) -> None:
+async def test_done_may_bring_the_last_state(store: ChatStore) -> None:
     event_id = await put(store)
     turn = await claim_one(store)
     await store.checkpoint(turn, {"part": 1})
@@ -215,7 +217,7 @@ async def test_done_may_bring_the_last_state(store: Store) -> None:
     assert (await finished(store, event_id)).state == {"part": 2}
 
 
-async def test_done_stores_its_records(store: Store, clock: Clock) -> None:
+async def test_done_stores_its_records(store: ChatStore, clock: Clock) -> None:
     await put(store)
     line = AgentMessage(
         agent_id="coder", role="assistant", channel="api", sender="c", message_id="m1", content="hi"
@@ -232,13 +234,13 @@ async def test_done_stores_its_records(store: Store, clock: Clock) -> None:
     assert [post.message for post in await store.chat_messages("dev")] == ["hello"]
 
 
-async def test_settling_nothing_settles_nothing(store: Store) -> None:
+async def test_settling_nothing_settles_nothing(store: ChatStore) -> None:
     assert await store.settle([]) == []
     assert await store.renew([], LEASE) == []
     assert await store.release([]) == []
 
 
-async def test_a_cancel_ends_what_is_being_worked(store: Store, clock: Clock) -> None:
+async def test_a_cancel_ends_what_is_being_worked(store: ChatStore, clock: Clock) -> None:
     event_id = await put(store)
     await claim_one(store)
     assert await store.cancel(event_id, "by ann")
@@ -250,7 +252,7 @@ async def test_a_cancel_ends_what_is_being_worked(store: Store, clock: Clock) ->
     )
 
 
-async def test_only_what_is_being_worked_can_be_cancelled(store: Store, clock: Clock) -> None:
+async def test_only_what_is_being_worked_can_be_cancelled(store: ChatStore, clock: Clock) -> None:
     event_id = await put(store)
     assert not await store.cancel(event_id, "too early")
     await claim_one(store)
@@ -263,7 +265,7 @@ async def test_only_what_is_being_worked_can_be_cancelled(store: Store, clock: C
 
 
 @pytest.mark.parametrize("count", [1, 200])
-async def test_many_turns_end_in_one_call(store: Store, count: int) -> None:
+async def test_many_turns_end_in_one_call(store: ChatStore, count: int) -> None:
     await store.put([message(lane=str(n)) for n in range(count)])
     turns = await claim(store, limit=count)
     assert await store.settle([(turn, Done()) for turn in turns]) == [

@@ -8,13 +8,14 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from holdfast.chat import ChatStore
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import Observation
 from holdfast.message import text_of
 from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry, Snooze
 from holdfast.queue.policy import outcome_of
-from holdfast.queue.store import Filter, Store, SweepPolicy
+from holdfast.queue.store import Filter, SweepPolicy
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from holdfast.store.memory import open_observations
@@ -40,7 +41,7 @@ def rows_from_before(url: str) -> dict[str, dict[str, str]]:
     return SQLITE_ROWS | BROKEN_SQLITE_ROWS if url.startswith("sqlite") else POSTGRES_ROWS
 
 
-async def work_off(store: Store) -> list[int]:
+async def work_off(store: ChatStore) -> list[int]:
     """Claim and settle as a consumer does, until nothing is ready; the ids of what was done."""
     done: list[int] = []
     while turns := await store.claim(INBOX, [""], limit=5, lease=LEASE, collect_limit=3):
@@ -49,7 +50,7 @@ async def work_off(store: Store) -> list[int]:
     return done
 
 
-async def _worked(store: Store, turn: LeasedTurn) -> list[int]:
+async def _worked(store: ChatStore, turn: LeasedTurn) -> list[int]:
     try:
         assert turn.primary.event["text"]
     except Unreadable as error:
@@ -59,7 +60,7 @@ async def _worked(store: Store, turn: LeasedTurn) -> list[int]:
     return turn.ids
 
 
-async def read_everything(store: Store) -> None:
+async def read_everything(store: ChatStore) -> None:
     """Every reader that people, pages and processes use."""
     await store.counts()
     await store.next_due(INBOX, [""])

@@ -9,8 +9,9 @@ from typing import Any
 
 from holdfast import AgentHarness, Turn
 from holdfast.agents.base import Answer
+from holdfast.chat import ChatStore
 from holdfast.queue.journal import Journal
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.store.chain import find_message
 from tests.steps import Proxy, both_engines, consuming, finished, put, running, until
@@ -21,7 +22,7 @@ QUICKLY: dict[str, Any] = {
 }
 
 
-async def _journal(store: Store) -> Journal:
+async def _journal(store: ChatStore) -> Journal:
     [event] = await store.waiting("inbox", "")
     return await store.journal(event.id)
 
@@ -93,7 +94,7 @@ async def test_a_stop_during_a_step_keeps_the_text_and_the_steps(settings: Setti
     assert kept.steps["quick"].state == "done"
 
 
-async def _with_text(store: Store, event_id: int) -> Journal | None:
+async def _with_text(store: ChatStore, event_id: int) -> Journal | None:
     journal = await store.journal(event_id)
     return journal if journal.text else None
 
@@ -115,7 +116,7 @@ async def test_a_signal_wakes_a_turn_that_waits_in_a_running_process(settings: S
     assert response.event["message"] == "Ann and Bob"
 
 
-async def _waits_for(store: Store, key: str) -> bool:
+async def _waits_for(store: ChatStore, key: str) -> bool:
     return key in (await _journal(store)).steps
 
 
@@ -171,7 +172,7 @@ async def test_a_turn_knows_until_when_its_lease_lasts(proxy: Proxy) -> None:
 
 
 async def test_a_record_outlasts_an_outage_of_the_database(
-    proxy: Proxy, store: Store, settings: Settings
+    proxy: Proxy, store: ChatStore, settings: Settings
 ) -> None:
     app = AgentHarness()
     runs: list[int] = []

@@ -14,8 +14,8 @@ import pytest
 from holdfast.agents.function import FunctionAgent
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.consumers.limits import Limits
-from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 from tests.steps import both_engines, finished, running, until
@@ -53,7 +53,7 @@ def is_logged(caplog: pytest.LogCaptureFixture) -> bool:
 
 @both_engines
 async def test_one_that_ends_late_at_a_stop_is_answered_once(
-    store: Store, settings: Settings, blocking: BlockingAgent, caplog: pytest.LogCaptureFixture
+    store: ChatStore, settings: Settings, blocking: BlockingAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
         running(AgentHarness(blocking), settings, grace=SOON) as first,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from holdfast import AgentHarness, Turn
 from holdfast.agents.base import Answer
+from holdfast.chat import ChatStore
 from holdfast.consumers.waiting import WaitingTurns
 from holdfast.queue.outcome import Lost, Outcome, Settled
-from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from tests.steps import both_engines, until
 
@@ -18,7 +18,7 @@ LEASE = timedelta(minutes=1)
 
 
 @both_engines
-async def test_a_signal_between_the_look_and_the_settle_is_not_missed(store: Store) -> None:
+async def test_a_signal_between_the_look_and_the_settle_is_not_missed(store: ChatStore) -> None:
     async def answer(turn: Turn) -> Answer:
         return f"got {await turn.signal('paid')}"
 
@@ -46,7 +46,7 @@ async def test_a_signal_between_the_look_and_the_settle_is_not_missed(store: Sto
 
 
 @both_engines
-async def test_a_signal_to_the_second_message_of_a_turn_is_not_missed(store: Store) -> None:
+async def test_a_signal_to_the_second_message_of_a_turn_is_not_missed(store: ChatStore) -> None:
     async def answer(turn: Turn) -> Answer:
         return f"got {await turn.signal('paid')}"
 

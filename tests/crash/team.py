@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from holdfast.agents.base import Answer
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.queue.event import OUTBOX
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.routing.router import Address
 from holdfast.settings import Settings
 
@@ -68,7 +69,7 @@ def tasks(count: int) -> list[tuple[str, Address]]:
     ]
 
 
-async def transcript(store: Store) -> Counter[tuple[str, ...]]:
+async def transcript(store: ChatStore) -> Counter[tuple[str, ...]]:
     """Count every text: in answers, in the room, and to each agent."""
     texts: Counter[tuple[str, ...]] = Counter()
     answers = await store.waiting(OUTBOX, "web", limit=ALL)
@@ -83,9 +84,9 @@ async def transcript(store: Store) -> Counter[tuple[str, ...]]:
     return texts
 
 
-async def is_inbox_empty(store: Store) -> bool:
+async def is_inbox_empty(store: ChatStore) -> bool:
     return not any(count.queue == "inbox" for count in await store.counts())
 
 
-async def dead_letter_errors(store: Store) -> list[str | None]:
+async def dead_letter_errors(store: ChatStore) -> list[str | None]:
     return [dead.last_error for dead in await store.dead(Filter(), limit=ALL)]

@@ -7,7 +7,7 @@ import random
 import time
 from collections import Counter
 
-from holdfast.queue.store import Store
+from holdfast.chat import ChatStore
 from holdfast.routing.router import Address, put_message
 from holdfast.testing.trial import trial
 from tests.crash.pool import MANY_ATTEMPTS, WAIT_SECONDS, WorkerPool
@@ -29,7 +29,7 @@ async def undisturbed_transcript() -> Counter[tuple[str, ...]]:
 
 
 async def test_a_team_answers_the_same_once_while_its_workers_are_killed_at_random(
-    pool: WorkerPool, store: Store
+    pool: WorkerPool, store: ChatStore
 ) -> None:
     expected = await undisturbed_transcript()
     assert (
@@ -56,12 +56,12 @@ async def test_a_team_answers_the_same_once_while_its_workers_are_killed_at_rand
     assert expected - found == Counter(), "missing texts"
 
 
-async def put(store: Store, some: list[tuple[str, Address]]) -> None:
+async def put(store: ChatStore, some: list[tuple[str, Address]]) -> None:
     for text, address in some:
         await put_message(store, ROUTING, text, address, max_attempts=MANY_ATTEMPTS)
 
 
-async def wait_until_done(pool: WorkerPool, store: Store) -> None:
+async def wait_until_done(pool: WorkerPool, store: ChatStore) -> None:
     give_up_at = time.monotonic() + WAIT_SECONDS
     while not await is_inbox_empty(store):
         assert time.monotonic() < give_up_at, pool.logs()

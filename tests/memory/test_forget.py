@@ -16,6 +16,7 @@ import pytest
 from holdfast import AgentHarness, Turn
 from holdfast.agents.base import Reply, Team
 from holdfast.api.app import create_app
+from holdfast.chat import AgentMessage, ChatMessage, ChatStore
 from holdfast.consumers.inbox import response
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.memory.observation import Observation
@@ -23,8 +24,8 @@ from holdfast.message import subject_of
 from holdfast.queue.audit import AuditFilter
 from holdfast.queue.event import INBOX, MEMORY, OUTBOX, NewEvent
 from holdfast.queue.outcome import Done
-from holdfast.queue.record import Activity, AgentMessage, ChatMessage
-from holdfast.queue.store import Filter, Store, SweepPolicy
+from holdfast.queue.record import Activity
+from holdfast.queue.store import Filter, SweepPolicy
 from holdfast.routing import rooms as room
 from holdfast.routing.files import Attachments
 from holdfast.routing.handoff import Teamwork, origin_of
@@ -74,7 +75,7 @@ def team_app(url: str, home: Path) -> AgentHarness:
 
 
 @asynccontextmanager
-async def running(app: AgentHarness) -> AsyncIterator[Store]:
+async def running(app: AgentHarness) -> AsyncIterator[ChatStore]:
     async with asyncio.TaskGroup() as group:
         await app.run(task_group=group)
         try:
@@ -83,7 +84,7 @@ async def running(app: AgentHarness) -> AsyncIterator[Store]:
             app.stop()
 
 
-async def settled(store: Store) -> None:
+async def settled(store: ChatStore) -> None:
     """Wait until all messages were worked and all changes indexed."""
     async with asyncio.timeout(60):
         while await has_live(store, INBOX):  # noqa: ASYNC110 - the database has no signal
@@ -91,7 +92,7 @@ async def settled(store: Store) -> None:
     await wait_indexed(store)
 
 
-async def talk(app: AgentHarness, store: Store, who: str, sender: str) -> None:
+async def talk(app: AgentHarness, store: ChatStore, who: str, sender: str) -> None:
     """Write a few messages, choose a default agent, and have the answers fetched."""
     address = {"channel": "web", "sender": sender, "sender_id": who}
     for text in (
@@ -129,7 +130,7 @@ def files_that_hold(root: Path, text: str) -> list[Path]:
     ]
 
 
-async def prune(store: Store) -> None:
+async def prune(store: ChatStore) -> None:
     """Remove finished events, as a day's sweeps on SQLite do."""
     for queue in (INBOX, OUTBOX, MEMORY):
         await store.sweep(SweepPolicy(queue=queue, keep_history=NOW))
@@ -208,7 +209,7 @@ async def test_issue_13_4_forgetting_after_pruning_leaves_no_trace_in_tables_ind
 
 
 async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: ChatStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Copies carry the key of their line, so the wording of the prompt does not matter."""
     monkeypatch.setattr(room, "prompt_of", lambda line: f"somebody whispers: {line.message!r}")
@@ -237,7 +238,7 @@ async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
 
 
 async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_conversation_go(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     """Rows of earlier releases have no subject."""
 
@@ -268,7 +269,7 @@ async def test_lines_without_a_person_are_counted_and_those_of_a_persons_own_con
 
 
 async def test_messages_that_agents_derive_from_a_slack_message_belong_to_its_person(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     """Hand-offs and answers carry the workspace, so forgetting finds them after pruning."""
 
@@ -304,7 +305,7 @@ async def write_activity(store: Any, frames: str) -> None:
         )
 
 
-async def test_a_stream_resumes_exactly_inside_a_row_that_was_forgotten(store: Store) -> None:
+async def test_a_stream_resumes_exactly_inside_a_row_that_was_forgotten(store: ChatStore) -> None:
     """Frames of others keep their positions, however often the row is rewritten."""
     await store.set_setting("activity", True)
     people = [
@@ -326,7 +327,7 @@ async def test_a_stream_resumes_exactly_inside_a_row_that_was_forgotten(store: S
         assert all("subject" not in frame for frame in row.frames)
 
 
-async def test_observations_from_pruned_messages_alone_are_removed(store: Store) -> None:
+async def test_observations_from_pruned_messages_alone_are_removed(store: ChatStore) -> None:
     event = {"kind": "message", **PERSON, "message": "hi"}
     await store.put([NewEvent(event=event, message_id="m1")])
     turn = await claim_one(store)
@@ -375,7 +376,7 @@ async def test_words_of_deleted_documents_are_gone_from_the_full_text_index(
 
 
 async def test_forgetting_a_person_forgets_their_linked_identities(
-    store: Store, database_url: str, tmp_path: Path
+    store: ChatStore, database_url: str, tmp_path: Path
 ) -> None:
     """The link goes, too, and others keep theirs."""
     people, observations, knowledge = (
@@ -408,7 +409,7 @@ async def test_forgetting_a_person_forgets_their_linked_identities(
 
 
 async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     """The operator may not know the channel. A subject of an earlier release means itself."""
     observations, knowledge, people = (
@@ -446,7 +447,7 @@ async def test_a_subject_without_a_channel_means_everybody_with_that_id_or_name(
     assert [count.ready for count in await store.counts()] == [2]
 
 
-async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Path) -> None:
+async def test_files_of_earlier_releases_are_counted(store: ChatStore, tmp_path: Path) -> None:
     """Their path does not name a person."""
     for path in (
         "slack/C1-1.2/F1-plan.pdf",
@@ -460,7 +461,7 @@ async def test_files_of_earlier_releases_are_counted(store: Store, tmp_path: Pat
     assert (removed["files"], removed["unattributed_files"]) == (0, 2)
 
 
-async def test_a_subject_that_is_not_a_person_is_forgotten(store: Store) -> None:
+async def test_a_subject_that_is_not_a_person_is_forgotten(store: ChatStore) -> None:
     removed = await forget(
         open_observations(store), open_knowledge(store), "default", "TOPIC", "weather"
     )

@@ -6,12 +6,11 @@ from contextlib import suppress
 
 import pytest
 
+from holdfast.chat import AgentMessage, ChatMessage, ChatStore
 from holdfast.errors import HoldfastError
 from holdfast.memory.observation import Observation, ObservationStore, ObservationType
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done
-from holdfast.queue.record import AgentMessage, ChatMessage
-from holdfast.queue.store import Store
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim_one
 from tests.memory.steps import fact, outbox
@@ -58,7 +57,9 @@ async def test_saving_again_replaces_and_increments_the_version(
 
 @pytest.mark.parametrize("named", [("W", "L"), (fact(id="W"), fact(id="L"))])
 async def test_every_change_writes_its_event_in_order(
-    store: Store, observations: ObservationStore, named: tuple[Observation | str, Observation | str]
+    store: ChatStore,
+    observations: ObservationStore,
+    named: tuple[Observation | str, Observation | str],
 ) -> None:
     await observations.save(fact(id="W"))
     await observations.save(fact(id="L"))
@@ -95,7 +96,7 @@ async def test_every_change_writes_its_event_in_order(
     ],
 )
 async def test_merge_refuses_the_same_id_a_foreign_id_another_workspace_and_another_subject(
-    store: Store,
+    store: ChatStore,
     observations: ObservationStore,
     winner: Observation | str,
     loser: Observation | str,
@@ -139,7 +140,7 @@ async def test_a_limit_outside_its_range_is_the_same_error_on_all_engines(
 
 
 async def test_a_rollback_leaves_neither_the_observation_nor_its_event(
-    store: Store, observations: ObservationStore
+    store: ChatStore, observations: ObservationStore
 ) -> None:
     with suppress(RuntimeError):
         async with store.transaction() as tx:
@@ -149,7 +150,7 @@ async def test_a_rollback_leaves_neither_the_observation_nor_its_event(
 
 
 async def test_a_change_joins_the_callers_transaction(
-    store: Store, observations: ObservationStore
+    store: ChatStore, observations: ObservationStore
 ) -> None:
     async with store.transaction() as tx:
         await observations.save(fact(), tx=tx)
@@ -158,7 +159,7 @@ async def test_a_change_joins_the_callers_transaction(
 
 
 async def test_a_fact_that_moves_leaves_its_old_subject(
-    store: Store, observations: ObservationStore
+    store: ChatStore, observations: ObservationStore
 ) -> None:
     await observations.save(fact())
     await observations.save(fact("Bob likes green tea", subject="bob"))
@@ -168,7 +169,7 @@ async def test_a_fact_that_moves_leaves_its_old_subject(
 
 
 async def test_deleting_a_missing_observation_does_nothing(
-    store: Store, observations: ObservationStore
+    store: ChatStore, observations: ObservationStore
 ) -> None:
     assert await observations.delete("acme", "nobody") is None
     assert await observations.soft_delete("acme", "nobody") is None
@@ -215,7 +216,7 @@ async def test_doubtful_observations_and_subjects_are_found(observations: Observ
 
 
 async def test_a_workspace_is_deleted_with_all_its_events(
-    store: Store, observations: ObservationStore
+    store: ChatStore, observations: ObservationStore
 ) -> None:
     await observations.save(fact(id="a"))
     await observations.save(fact(id="b", subject="bob"))
@@ -247,7 +248,7 @@ LINE = AgentMessage(
 
 
 async def test_forgetting_a_person_removes_the_lines_of_waiting_and_dead_messages(
-    store: Store, observations: ObservationStore
+    store: ChatStore, observations: ObservationStore
 ) -> None:
     message = {"kind": "message", "channel": "api", "sender_id": "ann", "message": "hi"}
     await store.put([NewEvent(event=message, target="a")])
@@ -260,7 +261,7 @@ async def test_forgetting_a_person_removes_the_lines_of_waiting_and_dead_message
 
 
 async def test_forgetting_a_subject_removes_every_trace(
-    store: Store, observations: ObservationStore, clock: Clock
+    store: ChatStore, observations: ObservationStore, clock: Clock
 ) -> None:
     await observations.save(fact())
     await observations.save(fact(id="b", subject="bob"))
@@ -302,7 +303,7 @@ async def test_forgetting_a_subject_removes_every_trace(
 
 
 async def test_forgetting_a_person_removes_copies_that_others_got(
-    store: Store, observations: ObservationStore
+    store: ChatStore, observations: ObservationStore
 ) -> None:
     message = NewEvent(
         event={"kind": "message", "channel": "api", "sender_id": "ann", "message": "hi"},

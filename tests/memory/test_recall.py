@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import AgentHarness, Turn
+from holdfast.chat import ChatStore
 from holdfast.consumers.memory import KnowledgeStoreOutboxRelay
 from holdfast.errors import HoldfastError
 from holdfast.memory.knowledge import (
@@ -27,7 +28,6 @@ from holdfast.memory.recall import Recall, TurnMemory
 from holdfast.message import Payload, subject_of
 from holdfast.queue.event import MEMORY, NewEvent
 from holdfast.queue.outcome import Done
-from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.store import open_store
 from holdfast.store.forget import forget
@@ -238,7 +238,7 @@ WHO = {
 }
 
 
-async def memory_of(store: Store, payload: Payload) -> TurnMemory:
+async def memory_of(store: ChatStore, payload: Payload) -> TurnMemory:
     """Return the memory of a new turn."""
     await store.put([NewEvent(event=payload)])
     leased = await claim_one(store)
@@ -249,7 +249,7 @@ async def memory_of(store: Store, payload: Payload) -> TurnMemory:
     return turn.memory
 
 
-async def know(store: Store, key: str, content: str) -> None:
+async def know(store: ChatStore, key: str, content: str) -> None:
     workspace, type_, id_ = parts_of(key)
     new = Observation(workspace_id=workspace, subject_type=type_, subject_id=id_, content=content)
     await open_observations(store).save(new)
@@ -259,7 +259,7 @@ async def know(store: Store, key: str, content: str) -> None:
 
 
 async def test_issue_13_10_a_person_known_by_name_does_not_see_observations_about_an_id(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     """The subject carries the channel, and names and ids never mix."""
     await know(store, subject_of(WHO["ann"]), "Ann likes jasmine tea")
@@ -278,7 +278,7 @@ async def test_issue_13_10_a_person_known_by_name_does_not_see_observations_abou
     assert len({subject_of(payload) for payload in WHO.values()}) == len(WHO)
 
 
-async def test_linked_identities_share_their_observations(store: Store) -> None:
+async def test_linked_identities_share_their_observations(store: ChatStore) -> None:
     ann, work = WHO["ann"], WHO["ann's id in a workspace"]
     await know(store, subject_of(ann), "Ann likes jasmine tea")
     people = open_people(store)
@@ -291,7 +291,7 @@ async def test_linked_identities_share_their_observations(store: Store) -> None:
 
 
 async def test_subjects_of_earlier_releases_are_read_where_they_name_one_person(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     """A Slack workspace and a user id do. A name or id without a channel needs a link."""
     await know(store, "T1:USER:u1", "likes tea at work")
@@ -325,7 +325,9 @@ def test_python_and_sql_name_the_same_subject(postgres_url: str) -> None:
             assert subject_in_sql == subject_of(payload), payload
 
 
-async def test_the_memory_of_a_turn_is_never_none_and_says_what_is_missing(store: Store) -> None:
+async def test_the_memory_of_a_turn_is_never_none_and_says_what_is_missing(
+    store: ChatStore,
+) -> None:
     await store.put([NewEvent(event=WHO["ann"]), NewEvent(event=WHO["ann"])])
     turn = Turn(await claim_one(store), "friend")
     with pytest.raises(HoldfastError, match="memory=True"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from holdfast.chat import AgentMessage
 from holdfast.migrations.runner import SCRIPTS, migrate
-from holdfast.queue.record import AgentMessage
 from holdfast.store import open_store
 from tests.migrations.conftest import Query
 

@@ -15,9 +15,10 @@ import pytest
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.outcome import Done, Outcome
-from holdfast.queue.store import Process, Store, SweepPolicy
+from holdfast.queue.store import Process, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
 from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
@@ -255,7 +256,7 @@ def set_read_only(server: Server, value: str) -> None:
         connection.execute("select pg_reload_conf()")
 
 
-async def hears_again(other: Store) -> None:
+async def hears_again(other: ChatStore) -> None:
     await other.put([event(message_id="second")])
     await finished(other, 2, queue="inbox")
 

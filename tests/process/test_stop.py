@@ -15,9 +15,9 @@ import pytest
 from holdfast.agents.base import Answer
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.memory import IndexUnavailable
 from holdfast.queue.outcome import Done, Outcome, Retry
-from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 from holdfast.store import open_store
@@ -45,7 +45,7 @@ end $$
 
 
 @both_engines
-async def test_running_turns_finish_and_no_others_are_claimed(store: Store) -> None:
+async def test_running_turns_finish_and_no_others_are_claimed(store: ChatStore) -> None:
     await put(store, 3)
     gate = Gate()
     async with consuming(store, gate, policy(at_once=1)) as consumer:
@@ -82,7 +82,7 @@ async def test_turns_claimed_during_a_stop_are_released_without_using_an_attempt
 
 @both_engines
 async def test_turns_that_do_not_finish_in_time_are_released_without_using_an_attempt(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     [id] = await put(store)
     gate = Gate()
@@ -94,7 +94,7 @@ async def test_turns_that_do_not_finish_in_time_are_released_without_using_an_at
     assert gate.inside == []
 
 
-async def test_an_answer_returned_during_cancellation_is_kept(store: Store) -> None:
+async def test_an_answer_returned_during_cancellation_is_kept(store: ChatStore) -> None:
     async def hurry(turn: LeasedTurn) -> Outcome:
         try:
             await asyncio.Event().wait()
@@ -110,7 +110,7 @@ async def test_an_answer_returned_during_cancellation_is_kept(store: Store) -> N
     assert consumer.running == 0
 
 
-async def test_an_error_during_cancellation_is_no_failure(store: Store) -> None:
+async def test_an_error_during_cancellation_is_no_failure(store: ChatStore) -> None:
     async def stumble(turn: LeasedTurn) -> Outcome:
         try:
             await asyncio.Event().wait()
@@ -126,7 +126,7 @@ async def test_an_error_during_cancellation_is_no_failure(store: Store) -> None:
     assert (back.attempts, back.last_error) == (0, None)
 
 
-async def test_a_stop_before_the_first_claim_does_not_wait_for_it(store: Store) -> None:
+async def test_a_stop_before_the_first_claim_does_not_wait_for_it(store: ChatStore) -> None:
     await put(store)
     began = time.monotonic()
     async with consuming(store, done, policy(start_stagger=NEVER)) as consumer:
@@ -149,7 +149,7 @@ async def test_leases_are_kept_during_the_grace_period(proxy: Proxy) -> None:
 
 @both_engines
 async def test_a_released_turn_is_claimed_by_another_process_at_once(
-    store: Store, settings: Settings
+    store: ChatStore, settings: Settings
 ) -> None:
     gates = [Gate(), Gate()]
 
@@ -175,7 +175,7 @@ async def test_a_released_turn_is_claimed_by_another_process_at_once(
 
 @both_engines
 async def test_a_process_drains_on_sigterm_and_leaves_no_row(
-    store: Store, database_url: str
+    store: ChatStore, database_url: str
 ) -> None:
     [first, second] = await put(store, 2)
     with app_process(database_url, "wait_for_line", grace="5s", workers=1) as process:
@@ -191,7 +191,7 @@ async def test_a_process_drains_on_sigterm_and_leaves_no_row(
 
 
 async def test_a_process_releases_its_turns_after_the_grace_period_and_ends(
-    store: Store, database_url: str
+    store: ChatStore, database_url: str
 ) -> None:
     [id] = await put(store)
     with app_process(database_url, "hang", grace="200ms") as process:
@@ -204,7 +204,9 @@ async def test_a_process_releases_its_turns_after_the_grace_period_and_ends(
 
 
 @pytest.mark.parametrize("kind", ["hang", "hang_in_thread", "hang_on"])
-async def test_a_second_signal_stops_at_once(store: Store, database_url: str, kind: str) -> None:
+async def test_a_second_signal_stops_at_once(
+    store: ChatStore, database_url: str, kind: str
+) -> None:
     [id] = await put(store)
     with app_process(database_url, kind, grace="1h") as process:
         assert {process.read_line(), process.read_line()} == {"ready", f"started {id}"}
@@ -219,7 +221,7 @@ async def test_a_second_signal_stops_at_once(store: Store, database_url: str, ki
 
 @both_engines
 async def test_a_thread_that_does_not_end_keeps_its_turn_until_its_process_is_gone(
-    store: Store, engine: str, database_url: str, tmp_path: Path
+    store: ChatStore, engine: str, database_url: str, tmp_path: Path
 ) -> None:
     """The thread cannot be cancelled, so no other process may claim its event meanwhile."""
     if engine == "postgres":
@@ -240,14 +242,14 @@ async def test_a_thread_that_does_not_end_keeps_its_turn_until_its_process_is_go
     assert (ended.outcome, ended.attempts) == ("completed", 2)
 
 
-async def spare_nobody(store: Store) -> None:
+async def spare_nobody(store: ChatStore) -> None:
     """Turn off the 30 s after a server start in which no process is declared dead."""
     async with store.transaction() as transaction:
         await transaction.execute(NO_RESTART_GRACE)
 
 
 async def test_a_handler_that_ignores_cancellation_does_not_delay_the_exit(
-    store: Store, database_url: str
+    store: ChatStore, database_url: str
 ) -> None:
     [id] = await put(store)
     with app_process(database_url, "hang_on", grace="200ms") as process:
@@ -261,7 +263,7 @@ async def test_a_handler_that_ignores_cancellation_does_not_delay_the_exit(
 
 
 async def test_a_failure_during_the_drain_is_stored_as_a_retry(
-    store: Store, database_url: str
+    store: ChatStore, database_url: str
 ) -> None:
     """The handler fails during the drain; the next process retries its message."""
     gate = Gate()
@@ -290,7 +292,7 @@ class UnreachableEmbedder:
 
 
 async def test_a_stop_does_not_wait_for_an_unreachable_index(
-    settings: Settings, store: Store
+    settings: Settings, store: ChatStore
 ) -> None:
     def remember(turn: Turn) -> Answer:
         turn.memory.observe("likes tea")
@@ -308,5 +310,5 @@ async def test_a_stop_does_not_wait_for_an_unreachable_index(
     assert (waiting.attempts, waiting.fence) == (0, 0)
 
 
-async def is_leased(store: Store, queue: str) -> bool:
+async def is_leased(store: ChatStore, queue: str) -> bool:
     return bool(await store.leased(queue))

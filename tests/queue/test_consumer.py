@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.agents.turn import Turn
+from holdfast.chat import ChatStore
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.consumer import Handler
 from holdfast.queue.event import Event
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.policy import Backoff
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from tests.steps import (
@@ -55,7 +56,7 @@ class Gate:
 
 
 @both_engines
-async def test_a_consumer_claims_as_many_turns_as_it_has_slots(store: Store) -> None:
+async def test_a_consumer_claims_as_many_turns_as_it_has_slots(store: ChatStore) -> None:
     await put(store, 12)
     gate = Gate()
     async with consuming(store, gate, policy(at_once=4)) as consumer:
@@ -68,7 +69,7 @@ async def test_a_consumer_claims_as_many_turns_as_it_has_slots(store: Store) -> 
 
 
 @both_engines
-async def test_many_slots_are_claimed_in_halves_until_all_are_taken(store: Store) -> None:
+async def test_many_slots_are_claimed_in_halves_until_all_are_taken(store: ChatStore) -> None:
     await put(store, 150)
     gate = Gate()
     async with consuming(store, gate, policy(at_once=120)):
@@ -115,7 +116,7 @@ def stall_after(turns: int, gate: Gate) -> Handler:
 
 @both_engines
 async def test_a_turn_that_finds_no_slot_in_time_is_given_back_with_its_attempt(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     await put(store, 300)
     gate = Gate()
@@ -132,16 +133,16 @@ async def test_a_turn_that_finds_no_slot_in_time_is_given_back_with_its_attempt(
     assert gate.most == 2
 
 
-async def unleased(store: Store) -> list[Event]:
+async def unleased(store: ChatStore) -> list[Event]:
     return [event for event in await store.waiting("inbox", "", limit=1000) if not event.fence]
 
 
-async def holds(store: Store, turns: int) -> bool:
+async def holds(store: ChatStore, turns: int) -> bool:
     return len(await store.leased("inbox")) == turns
 
 
 @both_engines
-async def test_a_stop_gives_back_what_was_claimed_ahead(store: Store) -> None:
+async def test_a_stop_gives_back_what_was_claimed_ahead(store: ChatStore) -> None:
     await put(store, 300)
     gate = Gate()
     async with consuming(store, stall_after(200, gate), policy(at_once=2)) as consumer:
@@ -192,7 +193,7 @@ async def test_a_full_consumer_claims_nothing(proxy: Proxy) -> None:
 
 
 @both_engines
-async def test_an_exception_is_a_retry_and_at_last_a_dead_letter(store: Store) -> None:
+async def test_an_exception_is_a_retry_and_at_last_a_dead_letter(store: ChatStore) -> None:
     attempts = []
 
     async def fail(turn: LeasedTurn) -> Outcome:
@@ -218,7 +219,7 @@ async def test_retries_come_back_with_growing_delays() -> None:
 
 
 async def test_a_returned_failure_waits_for_its_back_off_and_not_for_its_lease(
-    store: Store,
+    store: ChatStore,
 ) -> None:
     async def fail(turn: LeasedTurn) -> Outcome:
         raise ValueError
@@ -231,13 +232,13 @@ async def test_a_returned_failure_waits_for_its_back_off_and_not_for_its_lease(
     assert 60 < waits <= 200
 
 
-async def find_released(store: Store, id: int) -> object:
+async def find_released(store: ChatStore, id: int) -> object:
     found = await store.live(id)
     return found if found and found.fence == 0 and found.attempts else None
 
 
 @both_engines
-async def test_outcomes_are_values(store: Store) -> None:
+async def test_outcomes_are_values(store: ChatStore) -> None:
     ends: dict[str, list[Outcome]] = {
         "retry": [Retry("not yet", timedelta(milliseconds=1), "busy"), Done()],
         "snooze": [Snooze(timedelta(milliseconds=1)), Snooze(timedelta(milliseconds=1)), Done()],
@@ -264,7 +265,7 @@ async def test_outcomes_are_values(store: Store) -> None:
     assert (found["dead"].last_error, found["dead"].error_class) == ("never", "gone")
 
 
-async def test_a_snoozed_turn_is_claimed_when_it_is_due(store: Store) -> None:
+async def test_a_snoozed_turn_is_claimed_when_it_is_due(store: ChatStore) -> None:
     ends: list[Outcome] = [Snooze(timedelta(milliseconds=300)), Done()]
     reasons = []
 
@@ -295,7 +296,9 @@ async def test_two_events_due_shortly_after_each_other_are_both_claimed(proxy: P
         await finished(proxy, 2)
 
 
-async def test_the_poll_finds_an_event_without_any_signal(store: Store, database_url: str) -> None:
+async def test_the_poll_finds_an_event_without_any_signal(
+    store: ChatStore, database_url: str
+) -> None:
     seen = asyncio.Event()
 
     async def handle(turn: LeasedTurn) -> Outcome:
@@ -317,7 +320,9 @@ async def silence(queue: str | None = None) -> AsyncIterator[str]:
 
 
 @both_engines
-async def test_a_put_of_another_process_wakes_a_consumer(store: Store, database_url: str) -> None:
+async def test_a_put_of_another_process_wakes_a_consumer(
+    store: ChatStore, database_url: str
+) -> None:
     async with (
         consuming(store, done, policy(poll=NEVER)) as consumer,
         open_store(database_url) as other,
@@ -342,7 +347,9 @@ async def test_a_wake_up_during_a_claim_is_not_swallowed(proxy: Proxy) -> None:
 
 
 @both_engines
-async def test_lanes_stay_in_order_across_two_processes(store: Store, database_url: str) -> None:
+async def test_lanes_stay_in_order_across_two_processes(
+    store: ChatStore, database_url: str
+) -> None:
     lanes = [f"lane {number}" for number in range(5)]
     running: set[str | None] = set()
     order: dict[str | None, list[int]] = {}
@@ -373,7 +380,7 @@ async def test_lanes_stay_in_order_across_two_processes(store: Store, database_u
 
 
 @both_engines
-async def test_a_collected_turn_is_one_call_and_fails_one_by_one(store: Store) -> None:
+async def test_a_collected_turn_is_one_call_and_fails_one_by_one(store: ChatStore) -> None:
     calls: list[int] = []
 
     async def handle(turn: LeasedTurn) -> Outcome:
@@ -388,7 +395,7 @@ async def test_a_collected_turn_is_one_call_and_fails_one_by_one(store: Store) -
     assert calls == [3, 1, 1, 1, 1]
 
 
-async def test_a_failing_event_holds_up_its_lane_and_no_other(store: Store) -> None:
+async def test_a_failing_event_holds_up_its_lane_and_no_other(store: ChatStore) -> None:
     async def handle(turn: LeasedTurn) -> Outcome:
         return Retry("busy", NEVER) if turn.primary.lane == "a" else Done()
 
@@ -403,7 +410,7 @@ async def test_a_failing_event_holds_up_its_lane_and_no_other(store: Store) -> N
     "raised", [asyncio.CancelledError(), SystemExit(3), TimeoutError("theirs")]
 )
 async def test_any_exception_of_a_handler_ends_only_its_own_turn(
-    store: Store, raised: BaseException
+    store: ChatStore, raised: BaseException
 ) -> None:
     async def handle(turn: LeasedTurn) -> Outcome:
         if turn.primary.event["message"] == "bad":

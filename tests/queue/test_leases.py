@@ -11,9 +11,10 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.chat import ChatStore
 from holdfast.errors import LeaseLost
 from holdfast.queue.outcome import Done, Outcome, Retry
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store import open_store
 from tests.queue.test_consumer import Gate
@@ -35,7 +36,9 @@ ROOMY = timedelta(seconds=3)
 
 
 @both_engines
-async def test_a_lease_is_renewed_while_its_handler_runs(store: Store, database_url: str) -> None:
+async def test_a_lease_is_renewed_while_its_handler_runs(
+    store: ChatStore, database_url: str
+) -> None:
     taken: list[LeasedTurn] = []
 
     async def take(turn: LeasedTurn) -> Outcome:
@@ -70,7 +73,7 @@ async def test_all_renewals_of_a_round_are_one_call(proxy: Proxy) -> None:
 
 
 @both_engines
-async def test_cancelling_a_turn_cancels_its_handler(store: Store) -> None:
+async def test_cancelling_a_turn_cancels_its_handler(store: ChatStore) -> None:
     let_go = asyncio.Event()
 
     async def handle(turn: LeasedTurn) -> Outcome:
@@ -93,7 +96,7 @@ async def test_cancelling_a_turn_cancels_its_handler(store: Store) -> None:
 
 
 @both_engines
-async def test_a_handler_that_ignores_cancellation_stores_nothing(store: Store) -> None:
+async def test_a_handler_that_ignores_cancellation_stores_nothing(store: ChatStore) -> None:
     """It swallows its cancellation and answers. The fence refuses the answer and its emits."""
 
     async def stubborn(turn: LeasedTurn) -> Outcome:
@@ -213,7 +216,7 @@ async def test_a_turn_whose_lease_cannot_be_renewed_is_kept_until_the_lease_ends
 
 
 async def test_the_limit_of_an_agent_holds_across_processes(
-    store: Store, database_url: str
+    store: ChatStore, database_url: str
 ) -> None:
     await store.limit("inbox", "scarce", 2)
     gate = Gate()
@@ -232,7 +235,7 @@ async def test_the_limit_of_an_agent_holds_across_processes(
 
 @both_engines
 async def test_a_full_process_signals_others_about_work_it_cannot_claim(
-    store: Store, database_url: str
+    store: ChatStore, database_url: str
 ) -> None:
     """Its retry falls due while it is full; an idle process does not know when."""
     failing, gate = Gate(), Gate()
@@ -277,7 +280,7 @@ async def test_a_process_that_claims_its_own_event_again_works_it_once_at_a_time
     assert (ended.attempts, gate.most) == (2, 1)
 
 
-async def test_a_request_that_outlives_its_lease_sends_no_more_of_itself(store: Store) -> None:
+async def test_a_request_that_outlives_its_lease_sends_no_more_of_itself(store: ChatStore) -> None:
     await put(store)
     [turn] = await store.claim("inbox", [""], limit=1, lease=SHORT, holder="slow")
     turn.until = time.monotonic() + 0.05

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import AgentHarness, Turn
 from holdfast.agents.base import Answer
-from holdfast.queue.store import Store
+from holdfast.chat import ChatStore
 from holdfast.testing.clock import Clock
 from holdfast.testing.trial import Trial
 
@@ -51,5 +51,5 @@ def stage() -> Stage:
 
 
 @pytest.fixture
-def play(stage: Stage, store: Store, clock: Clock, tmp_path: Path) -> Trial:
+def play(stage: Stage, store: ChatStore, clock: Clock, tmp_path: Path) -> Trial:
     return Trial(stage.app, store, clock, tmp_path / "files")

@@ -11,8 +11,9 @@ import pytest
 from holdfast import Reply, Retry
 from holdfast.agents.base import Answer
 from holdfast.agents.turn import Turn
+from holdfast.chat import ChatStore
 from holdfast.queue.event import INBOX
-from holdfast.queue.store import Filter, Store
+from holdfast.queue.store import Filter
 from holdfast.queue.turn import LeasedTurn
 from holdfast.testing.fixtures import StoreFactory
 from holdfast.testing.trial import LEASE, Trial
@@ -226,7 +227,7 @@ async def test_racing_processes_do_not_exceed_one_budget(
     )
 
 
-async def drain(stage: Stage, store: Store) -> None:
+async def drain(stage: Stage, store: ChatStore) -> None:
     """Work like a process: several turns at once, each settled alone, until none is left."""
     handle = stage.app.worker(store, Path("files")).handle
 

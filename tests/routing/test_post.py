@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.agents.base import Team
+from holdfast.chat import ChatStore
 from holdfast.errors import HoldfastError, Unknown
 from holdfast.queue.event import INBOX, NewEvent
-from holdfast.queue.store import Store
 from holdfast.routing import rooms as room
 from holdfast.routing.rooms import post
 from holdfast.routing.router import Routing
@@ -21,7 +21,7 @@ ROUTING = Routing(
 )
 
 
-async def test_a_post_is_a_line_and_a_copy_for_every_member(store: Store) -> None:
+async def test_a_post_is_a_line_and_a_copy_for_every_member(store: ChatStore) -> None:
     line = await post(store, ROUTING, "dev", "hello all", max_attempts=5)
     [row] = await store.chat_messages("Dev")
     assert (row.id, row.from_agent, row.message) == (line, "user", "hello all")
@@ -54,7 +54,7 @@ async def test_a_post_is_a_line_and_a_copy_for_every_member(store: Store) -> Non
     assert coder.routed_team == "Dev"
 
 
-async def test_all_copies_of_a_post_have_one_root(store: Store) -> None:
+async def test_all_copies_of_a_post_have_one_root(store: ChatStore) -> None:
     await post(store, ROUTING, "dev", "hello all", max_attempts=5)
     copies = [
         one for agent in ("coder", "writer", "tester") for one in await store.waiting(INBOX, agent)
@@ -62,7 +62,7 @@ async def test_all_copies_of_a_post_have_one_root(store: Store) -> None:
     assert {(one.root_id, one.hops) for one in copies} == {(copies[0].id, 0)}
 
 
-async def test_an_agent_named_user_gets_the_posts_of_people(store: Store) -> None:
+async def test_an_agent_named_user_gets_the_posts_of_people(store: ChatStore) -> None:
     team = Team(name="solo", agents=("user",), leader="user")
     await post(
         store,
@@ -74,7 +74,7 @@ async def test_an_agent_named_user_gets_the_posts_of_people(store: Store) -> Non
     assert len(await store.waiting(INBOX, "user")) == 1
 
 
-async def test_each_post_has_a_line_of_its_own(store: Store) -> None:
+async def test_each_post_has_a_line_of_its_own(store: ChatStore) -> None:
     first = await post(store, ROUTING, "Dev", "one", max_attempts=5)
     second = await post(store, ROUTING, "Dev", "two \x00 \ud800", max_attempts=5)
     assert second > first
@@ -82,19 +82,19 @@ async def test_each_post_has_a_line_of_its_own(store: Store) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
-async def test_an_empty_post_is_refused(store: Store, text: str) -> None:
+async def test_an_empty_post_is_refused(store: ChatStore, text: str) -> None:
     with pytest.raises(HoldfastError, match="needs a text"):
         await post(store, ROUTING, "dev", text, max_attempts=5)
 
 
-async def test_an_unknown_team_is_refused(store: Store) -> None:
+async def test_an_unknown_team_is_refused(store: ChatStore) -> None:
     with pytest.raises(Unknown, match="no team named 'ops'; known are: Dev"):
         await post(store, ROUTING, "ops", "hello", max_attempts=5)
     assert await store.counts() == []
 
 
 async def test_an_id_that_is_taken_is_drawn_again_and_nothing_is_posted_twice(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: ChatStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = iter(["chatroom_taken", "chatroom_free"])
 

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast import AgentHarness, Turn
 from holdfast.agents.base import Team
+from holdfast.chat import ChatStore
 from holdfast.errors import HoldfastError, Unknown
 from holdfast.queue.event import INBOX, Event
-from holdfast.queue.store import Store
 from holdfast.routing import directory
 from holdfast.routing.router import Address, Route, Routing, put_message
 from holdfast.testing.trial import trial
@@ -70,7 +70,7 @@ def test_any_other_text_goes_to_the_default_agent_unchanged(text: str) -> None:
 
 
 async def put_and_read(
-    store: Store, text: str, agent: str | None = None, address: Address | None = None
+    store: ChatStore, text: str, agent: str | None = None, address: Address | None = None
 ) -> Event:
     _, id_ = await put_message(
         store, ROUTING, text, address or Address(), max_attempts=5, agent=agent
@@ -81,7 +81,7 @@ async def put_and_read(
     return event
 
 
-async def test_agent_team_and_text_are_stored_beside_what_was_written(store: Store) -> None:
+async def test_agent_team_and_text_are_stored_beside_what_was_written(store: ChatStore) -> None:
     event = await put_and_read(
         store, "@dev fix it", address=Address(channel="web", sender="Bo", sender_id="b1")
     )
@@ -97,7 +97,7 @@ async def test_agent_team_and_text_are_stored_beside_what_was_written(store: Sto
     assert (event.routed_text, event.routed_team) == ("fix it", "dev")
 
 
-async def test_a_text_that_names_no_agent_is_stored_unchanged(store: Store) -> None:
+async def test_a_text_that_names_no_agent_is_stored_unchanged(store: ChatStore) -> None:
     event = await put_and_read(store, "@nobody x")
     assert (event.target, event.lane) == ("", "host/api:API")
     assert (event.routed_text, event.routed_team) == (None, None)
@@ -108,7 +108,7 @@ async def test_a_text_that_names_no_agent_is_stored_unchanged(store: Store) -> N
     [("CODER", "coder", None), ("Dev", "coder", "dev"), ("mixed", "Mixed", None)],
 )
 async def test_an_agent_given_beside_the_text_wins_and_the_text_stays(
-    store: Store, given: str, agent: str, team: str | None
+    store: ChatStore, given: str, agent: str, team: str | None
 ) -> None:
     event = await put_and_read(store, "@writer hi", agent=given)
     assert (event.target, event.routed_team) == (agent, team)
@@ -116,13 +116,15 @@ async def test_an_agent_given_beside_the_text_wins_and_the_text_stays(
 
 
 @pytest.mark.parametrize("given", ["nobody", "constructor", "@coder", "Devs", " "])
-async def test_an_unknown_agent_is_refused_and_nothing_is_stored(store: Store, given: str) -> None:
+async def test_an_unknown_agent_is_refused_and_nothing_is_stored(
+    store: ChatStore, given: str
+) -> None:
     with pytest.raises(Unknown, match="there is no agent named"):
         await put_and_read(store, "hi", agent=given)
     assert await store.counts() == []
 
 
-async def test_lanes_and_attempts_follow_the_policy_of_the_agent(store: Store) -> None:
+async def test_lanes_and_attempts_follow_the_policy_of_the_agent(store: ChatStore) -> None:
     writer = await put_and_read(store, "@writer hi")
     mixed = await put_and_read(store, "@mixed hi")
     assert (writer.lane, writer.max_attempts, mixed.lane, mixed.max_attempts) == (
@@ -133,11 +135,11 @@ async def test_lanes_and_attempts_follow_the_policy_of_the_agent(store: Store) -
     )
 
 
-async def routing_in(store: Store) -> Routing:
+async def routing_in(store: ChatStore) -> Routing:
     return (await directory.read(store)).routing
 
 
-async def test_other_processes_route_by_the_directory_of_the_harness(store: Store) -> None:
+async def test_other_processes_route_by_the_directory_of_the_harness(store: ChatStore) -> None:
     assert await routing_in(store) == Routing()
     await ROUTING.write(store)
     assert await routing_in(store) == ROUTING

@@ -16,6 +16,7 @@ from holdfast.agents.base import Answer, Reply, Team
 from holdfast.agents.function import FunctionAgent
 from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel, NotNow, Part, Put, Undeliverable, part_key
+from holdfast.chat import ChatStore
 from holdfast.consumers.inbox import HostedAgent, Worker
 from holdfast.consumers.outbox import Delivery
 from holdfast.errors import StoreUnavailable
@@ -24,7 +25,7 @@ from holdfast.queue.consumer import Consumer
 from holdfast.queue.event import INBOX, OUTBOX, Event
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.policy import Backoff, Policy, TargetGroup
-from holdfast.queue.store import Process, Store, SweepPolicy
+from holdfast.queue.store import Process, SweepPolicy
 from holdfast.queue.sweeper import Sweeper
 from holdfast.queue.turn import LeasedTurn
 from holdfast.routing.files import Attachments
@@ -156,7 +157,7 @@ class SimulatedProcess:
         self.history.problems.append(f"process {self.name}: {problem}")
 
     def _inbox(self) -> Consumer:
-        store, habits = cast(Store, self.store), self.habits
+        store, habits = cast(ChatStore, self.store), self.habits
         groups = (
             TargetGroup(targets=("coder", "writer", "loner"), lease=habits.lease),
             TargetGroup(targets=("clerk",), lease=habits.lease * 1.5, collect_limit=10),
@@ -173,7 +174,7 @@ class SimulatedProcess:
 
     def _outbox(self, channel: Channel) -> Consumer:
         groups = (TargetGroup(targets=(CHANNEL,), lease=self.habits.lease, max_attempts=10),)
-        delivery = Delivery({CHANNEL: channel}, cast(Store, self.store), SEND_WITHIN)
+        delivery = Delivery({CHANNEL: channel}, cast(ChatStore, self.store), SEND_WITHIN)
         return self._consumer(OUTBOX, groups, delivery.handle)
 
     def _consumer(
@@ -206,7 +207,9 @@ class SimulatedProcess:
                     self.history.end(self.timeline.now, turn, emits)
             return outcome
 
-        return Consumer(cast(Store, self.store), policy, recorded, self.name, self.history.settled)
+        return Consumer(
+            cast(ChatStore, self.store), policy, recorded, self.name, self.history.settled
+        )
 
     async def _answer(self, turn: Turn) -> Answer:
         """Work for a while, and end in one of the ways that agents end."""
@@ -228,7 +231,7 @@ class SimulatedProcess:
             SweepPolicy(queue=OUTBOX, max_attempts=10),
         ]
         sweeper = Sweeper(
-            cast(Store, self.store), sweeps, self._status, every=timedelta(seconds=10)
+            cast(ChatStore, self.store), sweeps, self._status, every=timedelta(seconds=10)
         )
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self._listen()), group.create_task(sweeper.run())]
@@ -291,7 +294,7 @@ class Producer:
         while True:
             with suppress(StoreUnavailable):
                 _, id = await put_message(
-                    cast(Store, self.store),
+                    cast(ChatStore, self.store),
                     ROUTING,
                     text,
                     address,

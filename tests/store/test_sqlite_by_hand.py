@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from holdfast.chat import AgentMessage, ChatMessage
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry
-from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, SweepPolicy
 from holdfast.store.activity import received_frame
 from holdfast.store.sqlite import dead

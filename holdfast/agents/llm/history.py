@@ -6,15 +6,14 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from holdfast.agents.history import pair_answers
 from holdfast.agents.turn import Turn
-from holdfast.queue.record import AgentMessage
-from holdfast.store import Store
+from holdfast.chat import AgentMessage, ChatStore
 
 PAGE = 50
 BYTES_PER_TOKEN = 4
 """A rough estimate without the model's own tokenizer. For most scripts it counts too much."""
 
 
-async def history(store: Store, turn: Turn, budget: int) -> list[ModelMessage]:
+async def history(store: ChatStore, turn: Turn, budget: int) -> list[ModelMessage]:
     """Return the newest lines that fit the budget, oldest first, starting with a user's line."""
     lines = await _newest_lines(store, turn, budget)
     while lines and lines[0].role != "user":
@@ -23,7 +22,7 @@ async def history(store: Store, turn: Turn, budget: int) -> list[ModelMessage]:
     return [_message(line, named=len(senders) > 1) for line in lines]
 
 
-async def _newest_lines(store: Store, turn: Turn, budget: int) -> list[AgentMessage]:
+async def _newest_lines(store: ChatStore, turn: Turn, budget: int) -> list[AgentMessage]:
     lines: list[AgentMessage] = []
     before_id: int | None = None
     while budget > 0:

@@ -13,9 +13,9 @@ from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import sees_agent, visible_reads
 from holdfast.api.state import state_of
+from holdfast.chat import AgentMessage
 from holdfast.queue.event import INBOX
 from holdfast.queue.pages import Page
-from holdfast.queue.record import AgentMessage
 from holdfast.routing.directory import Directory
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["agents"])

@@ -17,8 +17,8 @@ from holdfast.api.routes.resend import draft_of
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.scope import bound_agent, bound_channel, bound_sender, bound_sender_id
 from holdfast.api.state import ApiState, state_of
+from holdfast.chat import NewConversation
 from holdfast.message import subject_of
-from holdfast.queue.record import NewConversation
 from holdfast.routing.directory import waits_for_a_server, waits_for_resume
 from holdfast.routing.router import Address, put_message
 from holdfast.routing.router import message as new_message

@@ -17,8 +17,8 @@ from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import caller_of
 from holdfast.api.security.scope import refuse_limited, refuse_team, sees_team
 from holdfast.api.state import state_of
+from holdfast.chat import ChatMessage
 from holdfast.errors import Unknown
-from holdfast.queue.record import ChatMessage
 from holdfast.routing.rooms import post
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["teams"])

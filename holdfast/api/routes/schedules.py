@@ -14,8 +14,8 @@ from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import actor_of
 from holdfast.api.security.scope import refuse_limited
 from holdfast.api.state import state_of
+from holdfast.chat import ChatStore
 from holdfast.errors import WrongUsage
-from holdfast.queue.store import Store
 from holdfast.routing.schedules import add_for_agent, run_now
 from holdfast.store.schedules import (
     Draft,
@@ -217,5 +217,5 @@ async def delete_schedule(request: Request, id: ScheduleId) -> JsonResponse:
     return JsonResponse(OK)
 
 
-def _store(request: Request) -> Store:
+def _store(request: Request) -> ChatStore:
     return state_of(request).store

@@ -11,8 +11,8 @@ from holdfast.api.response import ApiError
 from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.guard import find_caller
 from holdfast.api.state import state_of
+from holdfast.chat import ChatStore
 from holdfast.message import Payload
-from holdfast.queue.store import Store
 from holdfast.routing.rooms import CHANNEL
 from holdfast.routing.router import DEFAULT, Routing
 from holdfast.store.activity import SENT_BY
@@ -36,7 +36,7 @@ async def scope_of(request: Request) -> Scope | None:
     return Scope(channels=rights.channels, agents=agents)
 
 
-async def visible_reads(request: Request) -> Store | ScopedReads:
+async def visible_reads(request: Request) -> ChatStore | ScopedReads:
     """Return what of the store the caller may read."""
     store, scope = state_of(request).store, await scope_of(request)
     return store if scope is None else open_scoped(store, scope)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.chat import AgentMessage, ChatMessage
 from holdfast.queue.audit import AuditEntry, AuditFilter
 from holdfast.queue.event import Event, FinishedEvent
 from holdfast.queue.journal import Assume
 from holdfast.queue.pages import Measure, Page
-from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import DEAD_OUTCOMES, ActivityRow, Count, Filter, Transaction
 from holdfast.store.activity import read_activity_row
 from holdfast.store.payload import dump, parse, storable

@@ -8,20 +8,20 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any, TypeVar, assert_never, cast
 
+from holdfast.chat import (
+    AgentMessage,
+    AnswerFile,
+    ChatMessage,
+    NewConversation,
+    NewVersion,
+    SentFiles,
+)
 from holdfast.errors import Unreadable
 from holdfast.memory.observation import Observation
 from holdfast.message import Payload
 from holdfast.queue.event import Event, FinishedEvent, NewEvent
 from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
-from holdfast.queue.record import (
-    Activity,
-    AnswerFile,
-    ChatMessage,
-    NewConversation,
-    NewVersion,
-    Record,
-    SentFiles,
-)
+from holdfast.queue.record import Activity, Record
 from holdfast.queue.store import Process
 from holdfast.queue.turn import LeasedTurn
 from holdfast.store.failure import failure_of
@@ -116,6 +116,13 @@ def record(line: Record) -> Payload:
             "subject": line.subject,
             "key": line.key,
         }
+    if isinstance(line, AgentMessage):
+        return agent_message_row(line)
+    raise TypeError(f"the store keeps no records such as {line!r}")
+
+
+def agent_message_row(line: AgentMessage) -> Payload:
+    """Return the argument of agent.record for a line of an agent's history."""
     return {
         "agent_id": line.agent_id,
         "role": line.role,

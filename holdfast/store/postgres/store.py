@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 
 from typing_extensions import Unpack
 
+from holdfast.chat import AgentMessage, ChatMessage, LineOptions
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter, event_subject
 from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled
-from holdfast.queue.pages import LineOptions, Page, PageOptions
-from holdfast.queue.record import AgentMessage, ChatMessage, Record
+from holdfast.queue.pages import Page, PageOptions
+from holdfast.queue.record import Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,

@@ -8,18 +8,17 @@ from itertools import count
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, assert_never
 
-from holdfast.memory.observation import Observation
-from holdfast.queue.event import INBOX, Event, NewEvent
-from holdfast.queue.record import (
-    Activity,
+from holdfast.chat import (
     AgentMessage,
     AnswerFile,
     ChatMessage,
     NewConversation,
     NewVersion,
-    Record,
     SentFiles,
 )
+from holdfast.memory.observation import Observation
+from holdfast.queue.event import INBOX, Event, NewEvent
+from holdfast.queue.record import Activity, Record
 from holdfast.store.activity import received_frame, received_frames
 from holdfast.store.payload import dump, parse, storable, storable_name
 from holdfast.store.sqlite.connection import load
@@ -163,7 +162,7 @@ def put_records(db: Writing, records: Iterable[Record]) -> None:
             case Observation():
                 put_observation(db, record)
             case _:
-                assert_never(record)
+                raise TypeError(f"the store keeps no records such as {record!r}")
     if agent_messages:
         put_agent_messages(db, agent_messages)
     if chat_messages:

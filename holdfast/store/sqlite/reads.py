@@ -14,10 +14,10 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.chat import AgentMessage, ChatMessage
 from holdfast.errors import HoldfastError
 from holdfast.queue.event import Event
 from holdfast.queue.pages import Measure, Page
-from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Count
 from holdfast.store.payload import dump
 from holdfast.store.scoped import Dialect

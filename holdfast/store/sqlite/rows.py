@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
+from holdfast.chat import AgentMessage, ChatMessage
 from holdfast.errors import Unreadable
 from holdfast.queue.event import Event, FinishedEvent, NewEvent
 from holdfast.queue.pages import Measure, Page
-from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Filter, Process
 from holdfast.store.payload import dump, parse, storable_name
 from holdfast.store.readable import EARLIEST, make_readable, state_of

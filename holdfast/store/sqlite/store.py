@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Unpack
 
+from holdfast.chat import AgentMessage, ChatMessage, NewConversation
 from holdfast.errors import HoldfastError
 from holdfast.message import Payload
 from holdfast.queue.audit import AuditEntry, AuditFilter
@@ -20,7 +21,7 @@ from holdfast.queue.event import OUTBOX, Event, FinishedEvent, NewEvent
 from holdfast.queue.journal import Assume, Journal, JournalEntry, Step
 from holdfast.queue.outcome import Lost, Outcome, Settled, Snooze
 from holdfast.queue.pages import Page, PageOptions
-from holdfast.queue.record import AgentMessage, ChatMessage, NewConversation, Record
+from holdfast.queue.record import Record
 from holdfast.queue.store import (
     DEFAULT_MAX_ATTEMPTS,
     Acked,

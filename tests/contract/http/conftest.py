@@ -17,9 +17,9 @@ from holdfast.api.limits import Limits
 from holdfast.api.security.bootstrap_tokens import bootstrap_tokens
 from holdfast.app import AgentHarness
 from holdfast.channels.base import Channel
+from holdfast.chat import ChatStore
 from holdfast.memory.embedder import Embedder, LocalEmbedder
 from holdfast.queue.consumer import Consumer
-from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from tests.contract.http.steps import HOST, Api
 
@@ -32,7 +32,7 @@ class Front:
     """The part of a harness that the routes need."""
 
     settings: Settings | None
-    store: Store
+    store: ChatStore
     stopping: bool = False
     embedder: Embedder = EMBEDDER
     consumers: Sequence[Consumer] = ()
@@ -46,7 +46,7 @@ def limits() -> Limits:
 
 
 @pytest_asyncio.fixture
-async def api(store: Store, tmp_path: Path, limits: Limits) -> AsyncIterator[Api]:
+async def api(store: ChatStore, tmp_path: Path, limits: Limits) -> AsyncIterator[Api]:
     """An API for the agents coder (the default) and writer, which make up the team dev."""
     app = AgentHarness(default="coder")
     for name in ("coder", "writer"):

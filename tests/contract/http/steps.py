@@ -10,9 +10,9 @@ import httpx
 from fastapi import FastAPI
 
 from holdfast.api.security.bootstrap_tokens import Role
+from holdfast.chat import ChatStore
 from holdfast.queue.event import INBOX, OUTBOX, NewEvent
 from holdfast.queue.outcome import Dead, Done
-from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.settings import Settings
 
@@ -26,7 +26,7 @@ class Api:
     """Asks with the token of a role, and works what was stored."""
 
     client: httpx.AsyncClient
-    store: Store
+    store: ChatStore
     tokens: dict[Role, str]
     settings: Settings
     app: FastAPI

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.chat import AgentMessage, ChatMessage
 from holdfast.message import text_of
 from holdfast.queue.outcome import Done
-from holdfast.queue.record import AgentMessage, ChatMessage
 from holdfast.queue.store import Store
 from tests.contract.http.steps import Api
 

@@ -9,12 +9,12 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.api.limits import Limits
+from holdfast.chat import AgentMessage
 from holdfast.errors import LeaseLost
 from holdfast.queue.audit import AuditFilter
 from holdfast.queue.event import NewEvent
 from holdfast.queue.journal import JournalEntry, Step, Write
 from holdfast.queue.outcome import Done, Lost
-from holdfast.queue.record import AgentMessage
 from holdfast.queue.store import Filter
 from tests.contract.http.steps import Api
 from tests.contract.http.test_conversations import answer

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.api.limits import Limits
+from holdfast.chat import AgentMessage
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.outcome import Done
-from holdfast.queue.record import AgentMessage
 from holdfast.store.conversations import Conversations
 from holdfast.store.scoped import Scope
 from tests.contract.http.steps import Api

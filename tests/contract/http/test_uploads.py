@@ -11,11 +11,11 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from holdfast.chat import AgentMessage, AnswerFile
 from holdfast.consumers import pruner
 from holdfast.consumers.pruner import Pruner
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.outcome import Done
-from holdfast.queue.record import AgentMessage, AnswerFile
 from holdfast.store.files import sendable_path
 from holdfast.store.uploads import Files, new_file_id
 from tests.contract.http.steps import Api

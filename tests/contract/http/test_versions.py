@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.chat import AgentMessage
 from holdfast.queue.outcome import Done
-from holdfast.queue.record import AgentMessage
 from tests.contract.http.steps import Api
 from tests.contract.http.test_tokens import ask, create, say
 from tests.contract.http.test_uploads import contents, uploaded
