@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -57,6 +57,14 @@ class JournalStore(JournalTable, Protocol):
         """Return the time of the store's clock."""
 
 
+class SendQuestion(Protocol):
+    """Sends what a turn asks to the conversation of its message. Sent again, it is the same."""
+
+    async def __call__(
+        self, name: str, signal: str, text: str, choices: Mapping[str, Any]
+    ) -> None: ...
+
+
 class AnswerPreview(Protocol):
     """Shows a growing answer where the message came from."""
 
@@ -73,6 +81,8 @@ class TurnJournal:
     visible_length: Callable[[str], int] = len
     """Returns how much of a text can be shown before its end is known."""
     preview: AnswerPreview | None = None
+    send_question: SendQuestion | None = None
+    """None if the channel of the message has no buttons."""
     turn: Turn | None = None
     """The turn as the agent has it."""
     has_ended = False

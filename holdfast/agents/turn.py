@@ -274,8 +274,9 @@ class Turn:
     ) -> Any:
         """Wait for a signal, without holding a slot. Returns its value.
 
-        Pages show the prompt with a button for each option, whose value is the signal's. Raises
-        TimeoutError once the timeout has passed."""
+        Pages show the prompt with a button for each option, whose value is the signal's; so do
+        Slack, Discord and Telegram, in the conversation of the message. Raises TimeoutError once
+        the timeout has passed."""
         waits = self._own_journal("turn.signal").waits
         return await waits.signal(name, timeout, prompt, options)
 

@@ -15,6 +15,8 @@ from holdfast.errors import StepError
 from holdfast.queue.outcome import Snooze
 from holdfast.settings import DurationLike, duration
 
+SIGNAL = "signal "
+"""Beginning of the keys of waits for signals; the name of the signal follows."""
 LONGEST_QUESTION = 20_000
 """Characters of a prompt and its options."""
 LONGEST_WAIT = timedelta(days=3650)
@@ -59,7 +61,7 @@ class Waits:
     ) -> Any:
         """Return the value of the next signal of this name. Raises TimeoutError after `timeout`."""
         check_name(name)
-        steps, key = self._journal.steps, self._journal.steps.key(f"signal {name}")
+        steps, key = self._journal.steps, self._journal.steps.key(f"{SIGNAL}{name}")
         now, found = await self._journal.store.now(), await steps.find(key, "signal")
         if found is None:
             due_at = None if timeout is None else _due_at("turn.signal", timeout, now)
@@ -79,9 +81,21 @@ class Waits:
             await self._journal.record_steps(late)
             raise TimeoutError(error)
         if found is None:
-            wait.arguments = _question(name, prompt, options)
+            choices = _choices(options)
+            wait.arguments = _question(name, prompt, choices)
+            if choices:
+                await self._send_question(key, name, prompt or name, choices)
             await self._journal.record_steps(wait)
         return await self._suspend(due_at, now)
+
+    async def _send_question(
+        self, key: str, signal: str, text: str, choices: Mapping[str, Any]
+    ) -> None:
+        """Send a question before its wait is recorded: after a crash in between, it is sent again,
+        which changes nothing."""
+        if send := self._journal.send_question:
+            name = key.removeprefix(SIGNAL)
+            await self._journal.until_lease_ends(lambda: send(name, signal, text, choices))
 
     async def _suspend(self, due_at: datetime | None, now: datetime) -> NoReturn:
         """Cancel the task of the turn, as `asyncio.timeout` does. The inbox makes it a Snooze.
@@ -108,14 +122,16 @@ class Waits:
         return Snooze(delay, leave_lane=self._journal.leave_lane)
 
 
-def _question(
-    name: str, prompt: str | None, options: Mapping[str, Any] | Sequence[str]
-) -> str | None:
+def _choices(options: Mapping[str, Any] | Sequence[str]) -> Mapping[str, Any]:
+    """Return the value of each option by its label."""
+    return options if isinstance(options, Mapping) else {label: label for label in options}
+
+
+def _question(name: str, prompt: str | None, choices: Mapping[str, Any]) -> str | None:
     """Return what a wait asks people, as JSON. Raises StepError if it is too long."""
-    if prompt is None and not options:
+    if prompt is None and not choices:
         return None
-    given = options if isinstance(options, Mapping) else {label: label for label in options}
-    listed = [{"label": label, "value": value} for label, value in given.items()]
+    listed = [{"label": label, "value": value} for label, value in choices.items()]
     try:
         asked = to_json({"prompt": prompt or "", "options": listed}).decode()
     except ValueError as error:

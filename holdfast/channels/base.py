@@ -136,6 +136,9 @@ class Channel(ABC):
     notifies_senders: bool = False
     """Whether this channel tells senders that their message became a dead letter."""
 
+    has_buttons: bool = False
+    """Whether it shows the buttons of a response, and so the questions of turns that wait."""
+
     @abstractmethod
     async def run(self, put: Put) -> None:
         """Receive messages until cancelled. May return at once if nothing ever comes in."""

@@ -6,7 +6,7 @@ response, so that nobody can send a signal that no response offered."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,15 +36,22 @@ class Button:
 
 
 def question(
-    message: Event, text: str, signal: str, choices: Mapping[str, Any] | Sequence[str]
+    message: Event,
+    text: str,
+    signal: str,
+    choices: Mapping[str, Any] | Sequence[str],
+    *,
+    name: str | None = None,
 ) -> NewEvent:
     """Return a response with a button for each choice, for the sender of a message.
 
     The turn of the message gets the value of the choice by `turn.signal(signal)`. Stored again, it
-    is the same response: its id derives from the message and the signal."""
+    is the same response: its id derives from the message and the signal, or from `name`, which
+    tells several questions of one signal apart."""
     given = choices if isinstance(choices, Mapping) else {label: label for label in choices}
     buttons = [{"label": label, "signal": signal, "value": value} for label, value in given.items()]
     payload = message.event
+    message_id = message.message_id or str(message.id)
     answer = {
         "kind": "response",
         "channel": channel_of(payload),
@@ -52,11 +59,11 @@ def question(
         "sender": payload.get("sender"),
         "sender_id": payload.get("sender_id"),
         "message": text,
-        "message_id": message.message_id,
+        "message_id": message_id,
         "metadata": {BUTTONS: buttons},
         **own_workspace(payload),
     }
-    return replace(response_event(answer), message_id=f"{message.message_id}/{signal}")
+    return replace(response_event(answer), message_id=f"{message_id}/{name or signal}")
 
 
 def buttons_of(response: Payload) -> list[Button]:
@@ -85,26 +92,33 @@ def button_id(response: Event, number: int) -> str:
     return f"hf:{response.id}:{number}"
 
 
-async def press(store: Store, id: str, channel: str, sender: Sender) -> bool:
-    """Send the signal of a button that somebody pressed in a conversation, and record who did.
+async def press(
+    store: Store,
+    id: str,
+    channel: str,
+    sender: Sender,
+    is_here: Callable[[Payload], bool] | None = None,
+) -> Button | None:
+    """Send the signal of a button that somebody pressed, record who did, and return the button.
 
-    Returns False if there is no such button here, or its message has ended."""
+    `is_here` tells whether a response was sent where the button was pressed; by default, it
+    compares the conversations. Returns None if there is no such button here, or its message has
+    ended."""
     found = _ID.fullmatch(id)
-    if found is None:
-        return False
-    response = await _response(store, int(found[1]))
-    if response is None or channel_of(response) != channel:
-        return False
-    buttons = buttons_of(response)
-    number = int(found[2])
-    if conversation_of(response) != sender.conversation or number >= len(buttons):
-        return False
+    response = None if found is None else await _response(store, int(found[1]))
+    if found is None or response is None or channel_of(response) != channel:
+        return None
+    is_here = is_here or (lambda payload: conversation_of(payload) == sender.conversation)
+    buttons, number = buttons_of(response), int(found[2])
+    if number >= len(buttons) or not is_here(response):
+        return None
     button = buttons[number]
     message = await find_message(store, button.message_id)
     if message is None:
-        return False
+        return None
     actor = await _actor(store, channel, sender)
-    return await store.signal(message.id, button.signal, button.value, actor=actor)
+    is_taken = await store.signal(message.id, button.signal, button.value, actor=actor)
+    return button if is_taken else None
 
 
 async def _actor(store: Store, channel: str, sender: Sender) -> str:

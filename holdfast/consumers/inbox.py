@@ -10,12 +10,14 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from holdfast.agents.base import Agent, AgentProfile, Answer, Reply
 from holdfast.agents.history import pair_answers
-from holdfast.agents.journal import TurnFrames, TurnJournal
+from holdfast.agents.journal import SendQuestion, TurnFrames, TurnJournal
 from holdfast.agents.turn import Turn
 from holdfast.channels.base import Channel, Line, NotNow, response_event
+from holdfast.channels.buttons import question
 from holdfast.chat import AgentMessage, ChatMessage, ChatStore
 from holdfast.consumers.preview import TurnPreview
 from holdfast.memory.recall import Recall
@@ -128,6 +130,7 @@ class Worker:
             return end
         journal = TurnJournal(self._store, leased, name, self.frames, leave_lane=hosted.leave_lane)
         journal.visible_length = self._visible[name]
+        journal.send_question = self._question_sender(leased.primary)
         turn = Turn(leased, name, journal=journal, read_history=self._history)
         return await journal.run(self._within_limits(hosted, turn))
 
@@ -201,6 +204,17 @@ class Worker:
             limit=max(min(limit, LONGEST_HISTORY), 0),
         )
         return [_history_line(line) for line in pair_answers(found)]
+
+    def _question_sender(self, message: Event) -> SendQuestion | None:
+        """Return what sends questions about a message; None if its channel has no buttons."""
+        channel = self._channels.get(channel_of(message.event))
+        if channel is None or not channel.has_buttons or not conversation_of(message.event):
+            return None
+
+        async def send(name: str, signal: str, text: str, choices: Mapping[str, Any]) -> None:
+            await self._store.put([question(message, text, signal, choices, name=name)])
+
+        return send
 
     def _channel(self, turn: Turn) -> Channel | None:
         """Return the channel of a message; None for one that did not come by its channel.

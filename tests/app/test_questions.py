@@ -47,8 +47,8 @@ async def test_a_turn_asks_with_a_prompt_and_options(settings: Settings) -> None
 
 
 def test_a_question_is_bounded_and_plain_json() -> None:
-    assert _question("ok", None, ()) is None
+    assert _question("ok", None, {}) is None
     with pytest.raises(StepError, match="asks with over"):
-        _question("ok", "x" * 30_000, ())
+        _question("ok", "x" * 30_000, {})
     with pytest.raises(StepError, match="not JSON"):
         _question("ok", "x", {"a": object()})

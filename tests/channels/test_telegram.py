@@ -210,6 +210,21 @@ async def test_a_button_sends_the_signal_that_its_turn_waits_for(
 
 
 @on_sqlite
+async def test_the_question_of_a_wait_is_shown_with_buttons(
+    telegram: FakeTelegram, settings: Settings
+) -> None:
+    async def answer(turn: Turn) -> str:
+        is_approved = await turn.signal("ok", prompt="Deploy?", options={"Yes": True, "No": False})
+        return f"approved: {is_approved}"
+
+    async with running(quick_harness(answer), settings):
+        await telegram.say("deploy")
+        assert await telegram.answers(1) == ["Deploy?"]
+        await telegram.press(telegram.bot_messages()[0], 1)
+        assert await telegram.answers(2) == ["Deploy?", "approved: False"]
+
+
+@on_sqlite
 async def test_a_person_who_blocked_the_bot_is_a_dead_letter_with_telegrams_code(
     telegram: FakeTelegram, settings: Settings
 ) -> None:

@@ -49,6 +49,7 @@ class DiscordChannel(Channel):
 
     name = CHANNEL
     notifies_senders = True
+    has_buttons = True
 
     def __init__(
         self, accesses: Sequence[Access], store: Store, *, files: Path | None = None

@@ -212,12 +212,12 @@ class Receiver:
             return
         sender = presser_of(interaction, room, self._bot.access.rules)
         decision = await self._admission.decide(sender)
-        taken = decision.is_admitted and await press(
-            self._store, str(data.get("custom_id")), CHANNEL, sender
-        )
+        button = None
+        if decision.is_admitted:
+            button = await press(self._store, str(data.get("custom_id")), CHANNEL, sender)
         # The signal is stored. A button that stays visible does no harm.
         with suppress(discord.HTTPException, NotNow):
-            if taken:
+            if button is not None:
                 await self._bot.room(room.id).get_partial_message(message.id).edit(view=None)
             else:
                 await interaction.followup.send(CLOSED, ephemeral=True)

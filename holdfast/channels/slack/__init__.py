@@ -42,6 +42,7 @@ from holdfast.channels.slack.post import (
     log_unsupported,
     texts_of,
 )
+from holdfast.channels.slack.press import blocks_of, press_of, show_press, take_press
 from holdfast.channels.slack.reader import Reader
 from holdfast.channels.slack.thread_status import ThreadStatus
 from holdfast.channels.slack.workspace import Workspace
@@ -67,6 +68,7 @@ class SlackChannel(Channel):
 
     name = "slack"
     notifies_senders = True
+    has_buttons = True
 
     def __init__(
         self,
@@ -75,10 +77,11 @@ class SlackChannel(Channel):
         files: Path | None = None,
         store: Store | None = None,
     ) -> None:
-        self.workspaces = [Workspace(access, store) for access in accesses]
+        self._store = store
+        self._background = BackgroundTasks()
+        self.workspaces = [Workspace(access, store, self._receive_press) for access in accesses]
         self._readers = {workspace: Reader(workspace) for workspace in self.workspaces}
         self._files = files
-        self._background = BackgroundTasks()
         self._running: Sequence[Workspace] = self.workspaces
         self._people: dict[tuple[Workspace, str], str] = {}
 
@@ -167,6 +170,14 @@ class SlackChannel(Channel):
             return text_before_routing(payload)
         return text_without_mention(bot, written_of(payload))
 
+    async def _receive_press(self, workspace: Workspace, payload: Payload) -> None:
+        pressed = press_of(payload)
+        if self._store is None or pressed is None:
+            return
+        button = await take_press(self._store, workspace, pressed)
+        # Slack waits three seconds for the acknowledgement, so answer the person after it.
+        self._background.start(show_press(workspace, pressed, button))
+
     async def fetch_thread(self, payload: Payload) -> Sequence[Line]:
         workspace = self._workspace_of_team(payload.get("team"))
         try:
@@ -227,6 +238,8 @@ class SlackChannel(Channel):
         if part.file is not None:
             return await upload.share_file(workspace, destination, note)
         post = _post_of(response, part, workspace, destination)
+        if part == _last_text(self.split(response)):
+            post = replace(post, blocks=blocks_of(response, part.text))
         preview = response.event.get(PREVIEW)
         ts = None
         if preview and part.key == part_key(response, 0):
@@ -291,6 +304,11 @@ class SlackChannel(Channel):
         raise Undeliverable(
             "team_not_found", f"there is no token for the workspace {destination.team}"
         )
+
+
+def _last_text(parts: Sequence[Part]) -> Part | None:
+    """Return the part below which the buttons of a response are shown."""
+    return next((part for part in reversed(parts) if part.file is None), None)
 
 
 def _post_of(response: Event, part: Part, workspace: Workspace, destination: Destination) -> Post:

@@ -28,10 +28,10 @@ BOT_EVENTS = ("app_mention", "message.im")
 
 
 def manifest(name: str, request_url: str | None = None) -> dict[str, Any]:
-    """Build the manifest. With a request URL, events come there by HTTP; else by Socket Mode."""
-    subscriptions: dict[str, Any] = {"bot_events": list(BOT_EVENTS)}
-    if request_url is not None:
-        subscriptions = {"request_url": request_url} | subscriptions
+    """Build the manifest.
+
+    With a request URL, events and presses of buttons come there by HTTP; else by Socket Mode."""
+    url = {} if request_url is None else {"request_url": request_url}
     return {
         "_metadata": {"major_version": 2, "minor_version": 1},
         "display_information": {
@@ -48,8 +48,8 @@ def manifest(name: str, request_url: str | None = None) -> dict[str, Any]:
         },
         "oauth_config": {"scopes": {"bot": list(BOT_SCOPES)}},
         "settings": {
-            "event_subscriptions": subscriptions,
-            "interactivity": {"is_enabled": False},
+            "event_subscriptions": {**url, "bot_events": list(BOT_EVENTS)},
+            "interactivity": {"is_enabled": True, **url},
             "org_deploy_enabled": False,
             "socket_mode_enabled": request_url is None,
             "token_rotation_enabled": False,

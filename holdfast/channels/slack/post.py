@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.channels.base import Undeliverable
@@ -75,6 +76,8 @@ class Post:
     """Name and icon under which it is posted."""
     since: str
     """Time before which it cannot have been posted."""
+    blocks: Sequence[Payload] = ()
+    """Its text and its buttons; none for a plain text."""
 
     async def post(self, text: str) -> str:
         """Post the message. Returns its `ts`."""
@@ -85,6 +88,7 @@ class Post:
                 "thread_ts": self.destination.thread_ts,
                 "metadata": self._metadata,
                 "unfurl_links": False,
+                **({"blocks": self.blocks} if self.blocks else {}),
             }
         )
         return str(answer.get("ts"))

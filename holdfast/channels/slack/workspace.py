@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 from weakref import WeakValueDictionary
 
 from holdfast.channels.base import NotNow, Put
@@ -48,12 +49,22 @@ SIGN_IN_WITHIN = 2.5
 NO_EVENT = "the body is not a Slack event"
 
 
+async def ignore_press(workspace: Workspace, body: Payload) -> None:
+    """Take the press of a button where nobody listens, as in a check of the tokens."""
+
+
 class Workspace:
     """A workspace. `run` signs in, retrying while Slack is unreachable; then it can be used."""
 
-    def __init__(self, access: Access, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        store: Store | None = None,
+        press: Callable[[Workspace, Payload], Awaitable[None]] = ignore_press,
+    ) -> None:
         self.access = access
         self._store = store
+        self._press = press
         self.edits = EditBudget(store)
         self._bots = None if store is None else BotCounts(store, "slack")
         self._signed_in = asyncio.Event()
@@ -191,12 +202,8 @@ class Workspace:
         async def receive(body: Payload) -> BoltResponse:
             """Acknowledge after the commit; at once if it is not for us, or Slack sends it
             again."""
-            new = message_of(body, bot, self.access.permissions)
             try:
-                if new is not None and await self.is_no_loop(new.event):
-                    await (put(new) if self._gaps is None else self._gaps.receive(new))
-                elif new is None and self._store is not None:
-                    await apply_change(self._store, body)
+                await self._take(body, bot, put)
             except HoldfastError as error:
                 log.warning(Entry(RECEIVE_FAILED, channel="slack", error=error))
                 return BoltResponse(status=503, body="")
@@ -215,6 +222,17 @@ class Workspace:
         )
         app.use(receive)
         return app
+
+    async def _take(self, body: Payload, bot: Bot, put: Put) -> None:
+        """Store a message, or apply a change or the press of a button. Ignores the rest."""
+        new = message_of(body, bot, self.access.permissions)
+        if new is not None:
+            if await self.is_no_loop(new.event):
+                await (put(new) if self._gaps is None else self._gaps.receive(new))
+        elif body.get("type") == "block_actions":
+            await self._press(self, body)
+        elif self._store is not None:
+            await apply_change(self._store, body)
 
     async def is_no_loop(self, event: Payload) -> bool:
         """Count the messages of other bots. Returns False if they talk without a person."""
@@ -258,7 +276,7 @@ class Workspace:
             return None
         if not SignatureVerifier(secret).is_valid_request(body, dict(headers)):
             return None
-        if not _is_event(body):
+        if not _is_event(_payload_of(body, headers)):
             return 400, NO_EVENT
         try:
             async with asyncio.timeout(SIGN_IN_WITHIN):
@@ -315,6 +333,13 @@ def _can_be_signed(headers: Mapping[str, str]) -> bool:
     return (
         timestamp.isascii() and timestamp.isdigit() and len(timestamp) < 20 and signature.isascii()
     )
+
+
+def _payload_of(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """Return the JSON of a request: a press of a button comes in a field of a form."""
+    if not headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        return body
+    return parse_qs(body.decode(errors="replace")).get("payload", [""])[0].encode()
 
 
 def _is_event(text: bytes) -> bool:

@@ -61,6 +61,7 @@ class TelegramChannel(Channel):
 
     name = CHANNEL
     notifies_senders = True
+    has_buttons = True
 
     def __init__(
         self, accesses: Sequence[Access], *, store: Store, files: Path | None = None

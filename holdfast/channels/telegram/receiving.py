@@ -123,8 +123,10 @@ class Receiver:
             group=None if incoming.is_direct else str(message.chat.id),
         )
         decision = await self._admission.decide(sender)
-        pressed = decision.is_admitted and await press(self._store, query.data, CHANNEL, sender)
-        await self._answer(query, message, is_taken=pressed)
+        button = None
+        if decision.is_admitted:
+            button = await press(self._store, query.data, CHANNEL, sender)
+        await self._answer(query, message, is_taken=button is not None)
 
     async def _answer(self, query: CallbackQuery, message: Message, *, is_taken: bool) -> None:
         chat = str(message.chat.id)

@@ -160,19 +160,36 @@ class FakeSlack:
         }
         self._tasks.append(self._deliveries.create_task(self.sockets.deliver(payload | envelope)))
 
-    async def press(self, room: Room, message: Message, action: dict[str, Any]) -> None:
+    async def press(
+        self, room: Room, message: Message, action: dict[str, Any], user: str = ADA
+    ) -> None:
         """Press a button of a message: the app gets a `block_actions` payload."""
         await self.sockets.interact(
             {
                 "type": "block_actions",
                 "api_app_id": APP,
                 "team": {"id": self.workspace.team},
-                "user": {"id": ADA, "name": self.workspace.users[ADA]},
+                "user": {
+                    "id": user,
+                    "name": self.workspace.users[user],
+                    "team_id": self.workspace.team,
+                },
                 "channel": {"id": room.id, "name": room.name},
                 "message": message,
                 "actions": [action | {"action_ts": self.workspace.stamp()}],
             }
         )
+
+    async def press_label(self, message: Message, label: str, **where: Any) -> None:
+        """Press the button with this label, in the channel `general` unless told otherwise."""
+        room = self.workspace.rooms[where.pop("channel", GENERAL)]
+        [action] = [
+            element
+            for block in message.get("blocks") or ()
+            for element in block.get("elements", ())
+            if element["text"]["text"] == label
+        ]
+        await self.press(room, message, action, **where)
 
     def bot_messages(self, ts: str, channel: str = GENERAL) -> list[Message]:
         """Return the messages of the bot in a thread, oldest first."""

@@ -32,6 +32,7 @@ class Methods:
             "assistant.threads.setStatus": self._set_status,
             "auth.test": self._auth_test,
             "chat.delete": self._delete,
+            "chat.postEphemeral": self._post_to_one,
             "chat.postMessage": self._post,
             "chat.update": self._update,
             "conversations.history": self._history,
@@ -78,12 +79,19 @@ class Methods:
         )
         return {"channel": room.id, "ts": message["ts"], "message": message}
 
+    def _post_to_one(self, given: dict[str, Any]) -> dict[str, Any]:
+        room, text, user = self._writable(given), _text(given), str(given.get("user"))
+        if user not in self._workspace.users:
+            raise Refusal("user_not_in_channel")
+        self._workspace.ephemeral.append((room.id, user, text))
+        return {"message_ts": self._workspace.stamp()}
+
     def _update(self, given: dict[str, Any]) -> dict[str, Any]:
         room, text, message = self._room(given), _text(given), self._own_message(given)
         message |= {"text": text, "edited": {"ts": self._workspace.stamp()}}
         for name in ("metadata", "blocks"):
-            if value := _parse_json(given.get(name)):
-                message[name] = value
+            if given.get(name) is not None:
+                message[name] = _parse_json(given[name])
         self._workspace.edits.append((message["ts"], text))
         return {"channel": room.id, "ts": message["ts"], "text": text, "message": message}
 

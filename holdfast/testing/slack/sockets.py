@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 from aiohttp import web
@@ -115,9 +116,12 @@ class Sockets:
 
     async def interact(self, payload: dict[str, Any]) -> None:
         """Send what a person did with a message. As in Slack, it is not sent again."""
+        self.interactions.append(payload)
+        if self.request_url:
+            await self._post_form(payload)
+            return
         await self._connected.wait()
         number = next(self._numbers)
-        self.interactions.append(payload)
         await self._open[number % len(self._open)].send_json(
             {
                 "envelope_id": f"envelope-{number}",
@@ -147,6 +151,17 @@ class Sockets:
         except (aiohttp.ClientError, TimeoutError):
             pass
         await asyncio.sleep(min(self.ack_within, 0.1))
+
+    async def _post_form(self, payload: dict[str, Any]) -> None:
+        """Send an interaction by a signed HTTP request."""
+        body = urlencode({"payload": json.dumps(payload)})
+        headers = sign(self.signing_secret, body)
+        headers["content-type"] = "application/x-www-form-urlencoded"
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(self.ack_within)) as session,
+            session.post(self.request_url, data=body, headers=headers) as answer,
+        ):
+            answer.raise_for_status()
 
     async def ask_to_disconnect(self) -> None:
         """Ask apps to open another connection, as Slack does every few hours."""

@@ -93,6 +93,8 @@ class Workspace:
         self.uploads: dict[str, Upload] = {}
         self.edits: list[tuple[str, str]] = []
         """Every edit of a message: its ts and the new text."""
+        self.ephemeral: list[tuple[str, str, str]] = []
+        """Every message that only one person sees: channel, person and text."""
         self.statuses: dict[str, str] = {}
         """The status of each thread that has one, by its ts."""
         self.status_changes: list[tuple[str, str]] = []
