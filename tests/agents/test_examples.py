@@ -106,4 +106,4 @@ def test_every_example_is_listed() -> None:
     folders = [
         path.name for path in EXAMPLES.iterdir() if path.is_dir() and not path.name.startswith("_")
     ]
-    assert [name for name in folders if f"[{name}]({name})" not in page] == []
+    assert [name for name in folders if f"[{name}]({name}" not in page] == []

@@ -64,7 +64,13 @@ def test_an_app_with_a_fault_is_found(tmp_path: Path, app: str, kind: str) -> No
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(
-    ("folder", "app"), [("function", "calculator:app"), ("team", "developers:app"), ("llm", "")]
+    ("folder", "app"),
+    [
+        ("function", "calculator:app"),
+        ("team", "developers:app"),
+        ("llm", ""),
+        ("oncall", "oncall:app"),
+    ],
 )
 def test_the_examples_pass(tmp_path: Path, folder: str, app: str) -> None:
     code, _, errors = prove(tmp_path, app, "--seeds", "3", cwd=ROOT / "examples" / folder)
