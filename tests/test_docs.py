@@ -141,6 +141,20 @@ def test_five_walks_name_at_most_14_files_each_and_one_sentence_per_step() -> No
         assert all(len(re.findall(r"\.(?=\s|$)", step)) == 1 for step in steps), title
 
 
+def test_each_guarantee_has_its_code_its_tests_and_its_limit() -> None:
+    page = (ROOT / "docs" / "explanation" / "guarantees.md").read_text()
+    _, *guarantees = re.split(r"^## \d+\. ", page, flags=re.MULTILINE)
+    assert len(guarantees) == 10
+    for guarantee in guarantees:
+        title, _, body = guarantee.partition("\n")
+        promise, *notes = re.split(r"^- \*\*(By|Proof|Limit)\*\*:\s", body, flags=re.MULTILINE)
+        by, proof, limit = notes[1::2]
+        assert notes[::2] == ["By", "Proof", "Limit"], title
+        assert all(text.strip() for text in (promise, limit)), title
+        assert re.search(r"\w+\.(?:py|sql)|message_key", by), title
+        assert re.search(r"`tests/\S+\.py::test_\w+`", proof), title
+
+
 def test_the_site_is_built_without_warnings_and_asks_no_other_host(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
     done = subprocess.run(

@@ -294,13 +294,15 @@ def long_lines(root: Path) -> Iterator[str]:
 def long_prose(root: Path) -> Iterator[str]:
     """Yield lines of prose in documents of more than 100 characters.
 
-    Tables, code blocks and lines with a link to another site cannot be wrapped."""
+    Tables, code blocks, single words and lines with a link to another site cannot be wrapped."""
     for page in pages(root):
         in_code = False
         for number, line in enumerate(page.read_text().split("\n"), start=1):
             is_fence = line.lstrip().startswith("```")
             in_code ^= is_fence
-            is_exempt = in_code or is_fence or line.lstrip().startswith("|") or "://" in line
+            is_one_word = " " not in line.strip()
+            is_table = line.lstrip().startswith("|")
+            is_exempt = in_code or is_fence or is_table or is_one_word or "://" in line
             if len(line) > LINE_LENGTH and not is_exempt:
                 position = f"{page.relative_to(root)}:{number}"
                 yield f"{position}: {len(line)} characters; prose has at most {LINE_LENGTH}"
