@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,23 @@ TOOL = {
 }
 
 
-def count(path: str, hang_in: int) -> str:
+def hang() -> None:
+    time.sleep(600)
+
+
+def wait_for_end() -> None:
+    """Hang until the client closes the pipe, so that no server outlives its client."""
+    select.select([sys.stdin], [], [], 600)
+
+
+def count(path: str, hang_in: int, hang: Callable[[], None] = hang) -> str:
     """Add the number of this call to a file and return it; hang in the one that is named."""
     file = Path(path)
     number = len(file.read_text().split()) + 1 if file.exists() else 1
     with file.open("a") as lines:
         lines.write(f"{number}\n")
     if number == hang_in:
-        time.sleep(600)
+        hang()
     return str(number)
 
 
@@ -48,7 +59,7 @@ def result(method: str, params: dict[str, Any]) -> dict[str, Any]:
         if "dies" in sys.argv:
             sys.exit(1)
         if "counts" in sys.argv:
-            number = count(sys.argv[-2], int(sys.argv[-1]))
+            number = count(sys.argv[-2], int(sys.argv[-1]), wait_for_end)
             return {"content": [{"type": "text", "text": number}], "isError": False}
         if params["arguments"]["text"] == "refuse":
             return {"content": [{"type": "text", "text": "no refusing"}], "isError": True}
