@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,15 @@ ON_SQLITE_FIRST = (
 )
 """Files whose tests `make test` runs on SQLite alone, since the store has little part in them."""
 
+FIRST = (
+    ("browser", "deploy", "packaging"),
+    ("failover", "test_docs.py", "crash", "agents", "prove", "partition", "transfer"),
+    ("channels", "contract/channels", "cli"),
+    ("race", "process", "store", "simulation"),
+)
+"""Folders and files with long tests: one worker begins with each row, so that short tests are left
+for the end, when workers share out what remains."""
+
 CHAOS_SECONDS = 3600
 """Time limit of a long fault run; every other test has the one in pyproject.toml."""
 
@@ -64,13 +75,36 @@ INSTALLED = {"synapse", "patroni", "bouncer"}
 """Fixtures of programs that are not in the lock."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if limit := _time_limit(item):
             item.add_marker(pytest.mark.timeout(limit))
         if _is_on_further_engine(item):
             item.add_marker(pytest.mark.further_engine)
+    yield
+    if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+        items[:] = _in_shares(items, workers)
+
+
+def _in_shares(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Order items so that the share of each worker, an equal part of the list, begins with a row
+    of FIRST."""
+    rows: list[list[pytest.Item]] = [[] for _ in FIRST]
+    others: list[pytest.Item] = []
+    for item in items:
+        path = item.path.relative_to(ROOT).as_posix()
+        row = next(
+            (row for row, names in zip(rows, FIRST, strict=True) if path.startswith(names)), others
+        )
+        row.append(item)
+    rest = iter(others)
+    shares: list[pytest.Item] = []
+    for worker in range(workers):
+        size = (len(items) - len(shares)) // (workers - worker)
+        first = [item for row in rows[worker::workers] for item in row]
+        shares += [*first, *islice(rest, max(0, size - len(first)))]
+    return [*shares, *rest]
 
 
 def _time_limit(item: pytest.Item) -> int | None:

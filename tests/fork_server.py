@@ -1,7 +1,7 @@
 """Run `python -m …` as a fork of a process that has imported everything: a start takes no imports.
 
-The fork server gets requests over a socket. For each it forks a keeper, which forks the command,
-waits for it and reports its process id and exit code over a pipe."""
+The fork server gets requests over a socket. For each it forks the command, and reports its process
+id and exit code over a pipe."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import json
 import os
 import runpy
 import select
+import selectors
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -144,7 +146,70 @@ def _preload() -> tuple[ModuleType, ...]:
     from holdfast.store.postgres import store
     from holdfast.store.sqlite import memory
 
+    cli.command_tree()
     return agent_builder, app, cli, echo, memory, server, sqlite, store
+
+
+class Server:
+    """Forks commands, and reports id and exit code of each to the test that asked."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._ends = selectors.DefaultSelector()
+        self._ends.register(requests, selectors.EVENT_READ)
+
+    def serve(self) -> dict[str, Any] | None:
+        """Return the request in the child that is to run it, and None when no more can come."""
+        while True:
+            for key, _ in self._ends.select():
+                if key.fileobj is not self._requests:
+                    self._report_end(key.fd, *key.data)
+                elif (asked := self._receive()) is None:
+                    return None
+                elif self._fork(*asked):
+                    return asked[0]
+
+    def _receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        message, files, _, _ = socket.recv_fds(self._requests, MAX_REQUEST_BYTES, 4)
+        if not message:
+            return None
+        request = json.loads(message)
+        for module in (request["module"], *request["preload"]):
+            importlib.import_module(module)
+        return request, files
+
+    def _fork(self, request: dict[str, Any], files: list[int]) -> bool:
+        """Return whether this is the child."""
+        *standard, report_to = files
+        if (command := os.fork()) == 0:
+            os.close(report_to)
+            self._become_command(standard)
+            return True
+        for file in standard:
+            os.close(file)
+        os.write(report_to, f"{command}\n".encode())
+        self._ends.register(os.pidfd_open(command), selectors.EVENT_READ, (command, report_to))
+        return False
+
+    def _report_end(self, handle: int, command: int, report_to: int) -> None:
+        _, status = os.waitpid(command, 0)
+        with suppress(BrokenPipeError):  # the test has ended
+            os.write(report_to, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        self._ends.unregister(handle)
+        os.close(report_to)
+        os.close(handle)
+
+    def _become_command(self, standard: list[int]) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, file in enumerate(standard):
+            os.dup2(file, number)
+            os.close(file)
+        for key in self._ends.get_map().values():
+            if key.data is not None:
+                os.close(key.fd)
+                os.close(key.data[1])
+        self._requests.close()
+        self._ends.close()
 
 
 def main() -> None:
@@ -153,22 +218,9 @@ def main() -> None:
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The system reaps the keepers.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    requests = socket.socket(fileno=int(sys.argv[1]))
-    while True:
-        message, files, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, 4)
-        if not message:
-            return
-        request = json.loads(message)
-        for module in (request["module"], *request["preload"]):
-            importlib.import_module(module)
-        if os.fork() == 0:
-            requests.close()
-            break
-        for file in files:
-            os.close(file)
-    _fork_command(files)
+    request = Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if request is None:
+        return
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(added | request["environment"])
@@ -176,27 +228,28 @@ def main() -> None:
     # Run it as the main module, although the server has imported it.
     if request["module"] != "holdfast":
         del sys.modules[request["module"]]
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    _run(request["module"])
 
 
-def _fork_command(files: list[int]) -> None:
-    """Fork once more and return in the child, which is the command.
+def _run(module: str) -> None:
+    """Run a module and end the process.
 
-    The parent stays as the keeper and reports how the command ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    *standard, report_to = files
-    if command := os.fork():
-        for file in standard:
-            os.close(file)
-        os.write(report_to, f"{command}\n".encode())
-        _, status = os.waitpid(command, 0)
-        os.write(report_to, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-        os._exit(0)
-    os.close(report_to)
-    for number, file in enumerate(standard):
-        os.dup2(file, number)
-        os.close(file)
+    Taking the interpreter down would touch and so copy all memory that it shares with the server:
+    40 ms, as long as a short command. So this runs what is registered for the end, and ends."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        code = end.code or 0
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

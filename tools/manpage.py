@@ -6,10 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
 from holdfast import __version__
-from holdfast.cli import app
+from holdfast.cli import command_tree
 
 HEAD = """.TH HOLDFAST 1 "" "holdfast {version}" "User Commands"
 .SH NAME
@@ -40,7 +38,7 @@ module:name of the app to run.
 
 def manual() -> str:
     """Return the page in the format of man."""
-    commands = "".join(_command("holdfast", typer.main.get_command(app)))
+    commands = "".join(_command("holdfast", command_tree()))
     return HEAD.format(version=__version__) + commands + TAIL
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from holdfast import __version__
 from holdfast.cli.access import login, token
@@ -88,20 +90,27 @@ app.add_typer(slack, name="slack")
 app.add_typer(demo, name="demo")
 
 
+@cache
+def command_tree() -> TyperGroup:
+    """Return all commands as one object. Building it takes 25 ms."""
+    tree = typer.main.get_command(app)
+    assert isinstance(tree, TyperGroup)
+    return tree
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with 0, 1 if it was refused or failed, or 2 for wrong usage.
 
     An error is one line on stderr."""
     try:
-        sys.exit(app(args=arguments, prog_name="holdfast", standalone_mode=False) or 0)
+        sys.exit(command_tree()(arguments, prog_name="holdfast", standalone_mode=False) or 0)
     except HoldfastError as error:
         sys.exit(_print_error(str(error), 2 if isinstance(error, WrongUsage) else 1))
     except BaseExceptionGroup as group:
         sys.exit(_print_error(str(_first_refusal(group)), 1))
     except typer.TyperException as error:
-        hint = misplaced_option(
-            typer.main.get_command(app), sys.argv[1:] if arguments is None else arguments
-        )
+        given = sys.argv[1:] if arguments is None else arguments
+        hint = misplaced_option(command_tree(), given)
         message = hint or f"{error.format_message() or 'a command is missing'} (see --help)"
         sys.exit(_print_error(message, error.exit_code))
     except (typer.Abort, KeyboardInterrupt):

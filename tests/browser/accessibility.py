@@ -16,6 +16,10 @@ LEAST_CONTRAST_LARGE = 3.0
 # Returns [text, ratio, foreground, background] of every visible text with too little contrast.
 CONTRAST = """
 ([least, leastLarge]) => {
+  // A colour on its way from one theme to the other is none of the design.
+  for (const one of document.getAnimations()) {
+    if (one instanceof CSSTransition) one.finish();
+  }
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = 1;
   const pen = canvas.getContext("2d", { willReadFrequently: true });

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import typer
 
-from holdfast.cli import app
+from holdfast.cli import command_tree
 from tests.cli.shell import ROOT, Shell
 
 
@@ -22,7 +21,7 @@ def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
             yield (*path, name), command
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands(command_tree()))
 
 
 def options(command: Any) -> list[str]:
