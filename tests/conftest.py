@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.testing.servers import scratch
+
 pytest_plugins = ["holdfast.testing.fixtures"]
+
+# Folders of tests lie where those of databases do: in memory if there is enough.
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", scratch(durable=False))
 
 ROOT = Path(__file__).parent
 
@@ -41,6 +46,7 @@ and migrations on PostgreSQL 15, too."""
 
 
 ON_SQLITE_FIRST = (
+    "agents/test_llm_killed.py",
     "channels/test_slack_endings.py",
     "channels/test_slack_gaps.py",
     "channels/test_slack_http.py",
@@ -50,11 +56,18 @@ ON_SQLITE_FIRST = (
     "browser/test_answers.py",
     "browser/test_chat.py",
     "browser/test_composing.py",
+    "browser/test_console_access.py",
+    "browser/test_console_accessibility.py",
+    "browser/test_console_agents.py",
+    "browser/test_console_memory.py",
+    "browser/test_console_overview.py::test_a_hundred_frames_a_second_leave_the_page_responsive",
+    "browser/test_console_overview.py::test_an_ailing_channel_is_named_with_its_problem_until_it_is_back",
+    "browser/test_conversations.py",
     "browser/test_files.py",
     "browser/test_login.py",
     "browser/test_streaming.py",
 )
-"""Files whose tests `make test` runs on SQLite alone, since the store has little part in them."""
+"""Files and tests that `make test` runs on SQLite alone: the store has little part in them."""
 
 FIRST = (
     ("browser", "deploy", "packaging"),
@@ -135,5 +148,5 @@ def _is_on_further_engine(item: pytest.Item) -> bool:
     engine = params.get("engine") or params.get("web_engine")
     if engine == "postgres":
         is_platform_only = getattr(getattr(item, "function", None), "is_platform_only", False)
-        return is_platform_only or path.as_posix() in ON_SQLITE_FIRST
+        return is_platform_only or item.nodeid.removeprefix("tests/").startswith(ON_SQLITE_FIRST)
     return engine in FURTHER_ENGINES.get(path.parent.as_posix(), ())

@@ -63,7 +63,7 @@ class ForkedProcess:
         )
         os.close(report_to)
         # Unbuffered, since `poll` asks the system whether there is something to read.
-        self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - closed when it ended
+        self._reports = open(reports, "rb", buffering=0)  # noqa: SIM115 - closed at the end
         self.pid = int(self._reports.readline())
         self.returncode: int | None = None
 
@@ -79,10 +79,14 @@ class ForkedProcess:
 
     def send_signal(self, number: signal.Signals) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+    def __del__(self) -> None:
+        self._reports.close()
 
     def _read_exit_code(self) -> int:
         with self._reports:

@@ -324,7 +324,9 @@ def queries(root: Path) -> Iterator[str]:
     """Yield named queries defined twice, never used, or used without a definition."""
     store = root / "holdfast" / "store"
     defined = Counter(
-        name for path in store.glob("sqlite/*.sql") for name in QUERY.findall(path.read_text())
+        name
+        for path in sorted(store.glob("sqlite/*.sql"))
+        for name in QUERY.findall(path.read_text())
     )
     used = {word for path in store.glob("**/*.py") for word in words(ast.parse(path.read_text()))}
     looked_up = {
