@@ -42,7 +42,7 @@ RENEW_AT_LEAST = timedelta(seconds=10)
 CHECK_LEASE_EVERY = timedelta(milliseconds=20)
 
 WHOLE = 50
-"""Slots that one claim may fill. Of more, a claim fills half while the other half is worked."""
+"""Slots that one claim may fill. If there are more, it fills half while the rest is busy."""
 
 WAKE_OTHERS_EVERY = timedelta(seconds=1)
 """Least time between wake-ups that a full process sends to others: each costs them a claim."""

@@ -135,7 +135,7 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The text for the agent. Agents read it of `turn.events`; the queue itself does not."""
+        """The text for the agent. Agents read it from `turn.events`; the queue itself does not."""
         return text_of(self)
 
 

@@ -30,7 +30,7 @@ class Step:
     """0 if a person decided about a once-step that may have happened."""
     kind: StepKind = "step"
     events: int = 1
-    """How many events the turn had. A result of several is of no use to one of them alone."""
+    """Number of events of the turn. A result of several does not fit one of them alone."""
     arguments: str | None = None
     """Arguments of a once-step as JSON text, cut and without secrets, for a person to read."""
     digest: str | None = None
@@ -41,7 +41,7 @@ class Step:
     signal: str | None = None
     """Name of the signal that a wait is for."""
     due_at: datetime | None = None
-    """Until when a wait lasts; None for ever."""
+    """The end of a wait; None if it has none."""
     tokens: int | None = None
     cost: float | None = None
     started_at: datetime | None = None
@@ -52,10 +52,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Text of the answer, to keep from `offset` on; the same write again changes nothing.
+    """Text of the answer, to store from `offset` on. Repeating a write changes nothing.
 
-    The first write of a greater generation replaces the whole text. A text that would begin behind
-    the end of the kept one is refused."""
+    The first write of a greater generation replaces the whole text. A text that would begin beyond
+    the end of the stored one is refused."""
 
     generation: int
     """Number of the text, 1 for the first."""

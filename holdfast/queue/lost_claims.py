@@ -23,7 +23,7 @@ CLAIM_CHECK_PERIOD = timedelta(seconds=6)
 """A server may go on with a claim, and commit it, after its connection broke."""
 
 MOST_FENCES = 1000
-"""Latest turns to remember."""
+"""Number of recent turns to remember."""
 
 
 class LostClaims:

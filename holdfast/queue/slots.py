@@ -11,13 +11,13 @@ UNSETTLED = 2
 """Turns held per slot: one that runs, and one whose end waits to be stored."""
 
 AHEAD_SECONDS = 0.05
-"""Work to claim ahead of free slots: as long as a slow claim takes."""
+"""Work to claim ahead of free slots: enough for the time that a slow claim takes."""
 MOST_AHEAD = 200
 """Most turns of a name that are claimed ahead. Each uses an attempt if the process is killed."""
 UNKNOWN_SECONDS = 1.0
 """Expected length of the first turns of a name: nothing is claimed ahead of them."""
 SMOOTHING = 1 / 8
-"""Weight of a turn in the mean length. One turn of a second ends claiming ahead."""
+"""Weight of a turn in the mean length. A single turn of one second ends claiming ahead."""
 
 
 class Round(Enum):

@@ -50,7 +50,7 @@ class Count:
     queued: int
     leased: int
     ready_since: datetime | None = field(default=None, compare=False)
-    """Since when the oldest ready event has been visible."""
+    """The time at which the oldest ready event became visible."""
     pending_since: datetime | None = field(default=None, compare=False)
     """When the oldest event was stored, ready or not."""
 
@@ -158,7 +158,7 @@ class EventQueue(Protocol):
         """Extend the leases. Returns the turns that are lost."""
 
     async def checkpoint(self, turn: LeasedTurn, state: Payload) -> datetime:
-        """Store progress with the primary event. Returns until when the lease holds.
+        """Store progress with the primary event. Returns the end of the lease.
 
         Raises LeaseLost."""
 
@@ -181,8 +181,8 @@ class EventQueue(Protocol):
     ) -> bool:
         """End a leased event as a dead letter with outcome cancelled; its worker loses the lease.
 
-        With leased_only=False also an event that is not leased. Returns whether it was ended.
-        An `actor`, here and below, is recorded in the audit log in the same transaction."""
+        With leased_only=False, this also ends an event that is not leased. Returns whether it was
+        ended. An `actor`, here and below, is recorded in the audit log in the same transaction."""
 
     async def ack(self, event_id: int, queue: str = OUTBOX) -> Acked:
         """Complete a live event that nobody works on, because its client has received it."""
@@ -218,7 +218,7 @@ class EventQueue(Protocol):
     async def expect(self, queue: str, is_expected: bool = True) -> None:
         """Tell other processes whether to wake this one for a queue. Calls are counted.
 
-        Look for events after this, not before: what came earlier sent no wake-up."""
+        Look for events after this call, not before: earlier ones sent no wake-up."""
 
     def wakeups(self, queue: str | None = None) -> AsyncIterator[str]:
         """Yield names of queues in which something became ready, '' for any.
@@ -312,7 +312,7 @@ class History(Protocol):
         """Count the messages handed on from a root message, directly or not, with lesser ids."""
 
     async def spent(self, root_id: int) -> int:
-        """Count the lines and files that turns of a root message posted, by their states."""
+        """Count the room lines and files of the turns of a root message, as their states say."""
 
     async def counts(self) -> list[Count]:
         """Count live events by queue and target."""
@@ -374,7 +374,7 @@ class SettingTable(Protocol):
         """Write a value that all processes see; None removes it."""
 
     async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
-        """Mark the setting of a conversation as used: drop the time since which it is unused."""
+        """Mark the setting of a conversation as used: forget when it became unused."""
 
     async def prune_choices(
         self, keep: timedelta | None, most: int, channels: Sequence[str]
