@@ -27,9 +27,9 @@ class AgentMessage(Record):
     content: str
     conversation: str = ""
     subject: str = ""
-    """The person whose message it is, or answers."""
+    """The person who wrote the message, or whom the line answers."""
     origin: str = ""
-    """The message of a person that led to it, '' if it is the line's own. Not read back."""
+    """The person's message that led to this line; '' if that is the line itself. Not read back."""
     event_id: int | None = None
     """The event of a user's line, from which `id` derives. Not read back."""
     id: int | None = None
@@ -53,7 +53,7 @@ class ChatMessage(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewConversation(Record):
-    """A conversation as the message that is sent to it describes it.
+    """A conversation, as described by a message that is sent to it.
 
     Adds it to the list of conversations, or moves it to the top. Its first title stays."""
 
@@ -137,8 +137,8 @@ class ChatStore(Store, Protocol):
     ) -> Page[AgentMessage]:
         """List an agent's history, of one conversation or of all, newest first.
 
-        A message has its line from its receipt on, and keeps it if it dies. `waiting=False` leaves
-        out messages that wait or are being worked."""
+        A message gets its line when it is received, and keeps it if it becomes a dead letter.
+        `waiting=False` leaves out messages that wait or are being worked on."""
 
     async def chat_messages(
         self,

@@ -28,7 +28,7 @@ ROUTED_TEAM = "routed_team"
 
 
 class Message(Protocol):
-    """An event, stored or new, as far as its text depends on more than the payload."""
+    """The fields of a stored or new event, beside the payload, on which its text depends."""
 
     @property
     def event(self) -> Payload:

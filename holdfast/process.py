@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 COLLECT_LIMIT = 100
 SIGN_OFF_WITHIN = timedelta(seconds=2)
-"""Time that the second signal leaves for cancelled tasks to end."""
+"""Time for cancelled tasks to end after a second signal."""
 
 
 async def run(
@@ -236,7 +236,7 @@ class RunningProcess:
         """Publish the agents and limits of this process; return the default agent of all."""
         directory = await self._directory.publish()
         for id_ in self._app.policies:
-            # Also where there is none: a process that died may have left one.
+            # Lift the limit if there is none now: a process that died may have left one.
             await self._store.limit(INBOX, id_, directory.routing.limits.get(id_))
         return directory.routing.default
 
@@ -272,7 +272,7 @@ class RunningProcess:
         return consumers
 
     def _inbox_consumer(self, workers: int, unnamed: str) -> Consumer:
-        """Build the consumer of the inbox, with so many workers for each agent.
+        """Build the consumer of the inbox, with this many workers for each agent.
 
         `unnamed` is the agent of messages that name none; '' if another process serves it."""
         app, settings = self._app, self._settings

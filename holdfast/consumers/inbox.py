@@ -116,7 +116,7 @@ class Worker:
         self._files = files
         self._visible = {name: teamwork.visible_length(name) for name in agents}
         self.frames: Callable[[LeasedTurn], TurnFrames | None] | None = None
-        """Finds the frames of a running turn, where activity is noted."""
+        """Finds the frames of a running turn; None if activity is not recorded."""
 
     async def handle(self, leased: LeasedTurn) -> Outcome:
         name = leased.primary.target or self.default
@@ -275,7 +275,7 @@ def _show_typing(channel: Channel | None, turn: Turn) -> AbstractAsyncContextMan
 
 
 async def _answer(agent: Agent, turn: Turn) -> Answer:
-    """Return the answer of an agent: the text that it wrote, and behind it what it returns."""
+    """Return an agent's answer: the text that it wrote, then the text that it returned."""
     if turn.journal is not None:
         turn.journal.turn = turn
     answer, written = await agent.answer(turn), turn.written_text

@@ -78,7 +78,7 @@ class RelayOptions:
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """Number of events of one drain, by their end. Events that wait for the index count nowhere."""
+    """Number of events of one drain, by outcome. Events that wait for the index are not counted."""
 
     processed: int = 0
     failed: int = 0
@@ -331,7 +331,7 @@ class _IndexAway(Exception):
 
 
 async def _call(call: Callable[..., Awaitable[int]], *arguments: Any, **named: Any) -> None:
-    """Call a method of an index, which may be a plain one of a user's own index."""
+    """Call a method of an index. In a user's own index it may be a plain function."""
     if inspect.iscoroutinefunction(call):
         await call(*arguments, **named)
     else:

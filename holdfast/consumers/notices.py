@@ -25,7 +25,7 @@ CHECK_EVERY = timedelta(seconds=5)
 LOOK_BACK = timedelta(minutes=10)
 """At start, older dead letters are ignored: another process has sent their notices."""
 COMMIT_LAG = timedelta(minutes=1)
-"""A dead letter may become visible this long after its time, which is set before its commit."""
+"""Longest time from the moment stored with a dead letter to its commit, which makes it visible."""
 PAGE = 100
 
 
@@ -84,7 +84,7 @@ class DeadLetterNotices:
 
 
 def _text_of(letter: FinishedEvent, partial: str) -> str:
-    """Return the text of a notice. An answer that a person stopped stays as far as it came."""
+    """Return the text of a notice. A stopped answer keeps the text written so far."""
     if letter.outcome == "cancelled" and partial:
         return f"{partial}\n\n_(stopped)_"
     return f"I could not answer this. It is kept as dead letter {letter.id} and can be tried again."

@@ -60,8 +60,7 @@ class TurnPreview:
     async def complete(self, outcome: Outcome) -> Outcome:
         """End editing, and let the response of the turn replace the preview.
 
-        An answer that is for teammates alone has no response. Then one without a text takes the
-        preview away."""
+        An answer for teammates alone has no response; one without text then removes the preview."""
         if not isinstance(outcome, Done):
             return outcome
         note = await self.stop()

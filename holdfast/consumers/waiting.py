@@ -1,4 +1,4 @@
-"""Turns that wait for a signal: those whose signal came while they were about to wait."""
+"""Resume turns whose signal came while they were about to wait for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class WaitingTurns:
-    """Looks for a signal once more after a turn was put to wait: only then can a signal wake it."""
+    """Looks for the signal of a turn again once the wait is stored; earlier ones wake nothing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -45,5 +45,5 @@ class WaitingTurns:
                 log.warning(Entry(RESUME_FAILED, event_id=event_id, error=error))
 
     async def sweep(self) -> None:
-        """Resume turns of processes that died between putting them to wait and looking again."""
+        """Resume turns of processes that died after storing the wait and before looking again."""
         await self._store.resume_signalled()
