@@ -198,7 +198,7 @@ class AgentHarness:
         if self._default and self._default not in self.agents:
             has = f"it has {', '.join(self.agents)}" if self.agents else "it has none"
             raise HoldfastError(
-                f"the default agent {self._default!r} is no agent of this app: {has}"
+                f"the default agent {self._default!r} is not an agent of this app: {has}"
             )
         self._routing = self._build_routing()
 
@@ -206,7 +206,7 @@ class AgentHarness:
         for id_, team in self.teams.items():
             for agent in team.agents:
                 if agent not in self.agents:
-                    raise HoldfastError(f"{agent!r} of team {id_!r} is no agent of this app")
+                    raise HoldfastError(f"{agent!r} of team {id_!r} is not an agent of this app")
         return Routing(
             default=self.default,
             lanes={id_: policy.lane for id_, policy in self.policies.items()},
@@ -422,7 +422,7 @@ class AgentHarness:
         self._unserved &= {*directory.routing.lanes}
 
     def _own_routing(self) -> Routing:
-        """Return the agents that are known without a look at other processes."""
+        """Return the agents that are known without asking what other processes serve."""
         return self.routing if self._works else configured_routing(self.load_settings())
 
     async def _directory(self, text: str, agent: str | None = None) -> Directory:

@@ -25,7 +25,7 @@ async def test_a_default_that_is_no_agent_is_refused_at_start(settings: Settings
     app = AgentHarness(default="x", settings=settings)
     app.add("coder", answer)
     with pytest.raises(
-        HoldfastError, match="the default agent 'x' is no agent of this app: it has coder"
+        HoldfastError, match="the default agent 'x' is not an agent of this app: it has coder"
     ):
         await app.run()
     with pytest.raises(HoldfastError, match="it has none"):
