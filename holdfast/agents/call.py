@@ -130,7 +130,7 @@ def arguments_of(call: Call) -> tuple[str, str]:
 
 
 def _describe(value: object) -> str:
-    """Describe an argument that is no JSON, the same in every process."""
+    """Describe an argument that is not JSON, in the same words in every process."""
     return f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 

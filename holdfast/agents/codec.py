@@ -64,7 +64,7 @@ _codecs: WeakKeyDictionary[types.FunctionType, Codec] = WeakKeyDictionary()
 
 
 def codec_of(function: Callable[..., Any]) -> Codec:
-    """Return the codec for the results of a function. Raises ValueError if its type is no use."""
+    """Return the codec for the results of a function. Raises ValueError for a bad type."""
     if not isinstance(function, types.FunctionType):
         return _build_codec(function)
     # Evaluating annotations takes half as long as the rest of a step without its commit.
@@ -93,7 +93,7 @@ def _typed_codec(kind: Any) -> Codec:
 
 
 def _return_type(function: Any) -> Any:
-    """Return the type of a function's results, of an async one the type that it resolves to."""
+    """Return the type of a function's results; of an async one, the type that it resolves to."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, type):

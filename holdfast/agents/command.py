@@ -124,7 +124,7 @@ class CommandAgent:
 
 
 class LifePipe:
-    """A pipe to a supervisor, which ends its command when our end closes, also by our death."""
+    """A pipe to a supervisor, which ends its command when our end closes, even if we are killed."""
 
     def __init__(self) -> None:
         self.child_end, self._own_end = os.pipe()

@@ -41,7 +41,7 @@ class TurnFrames(Protocol):
     """Makes frames of a running turn for the activity log and for listeners."""
 
     is_streamed: bool
-    """Whether frames have shown the whole answer, so that its end need not."""
+    """Whether frames have shown the whole answer, so that the last one need not repeat it."""
 
     async def to_store(self, frames: Sequence[NewFrame]) -> Sequence[Payload]:
         """Return the frames as they are stored, after the start of the turn."""
@@ -58,7 +58,7 @@ class JournalStore(JournalTable, Protocol):
 
 
 class SendQuestion(Protocol):
-    """Sends what a turn asks to the conversation of its message. Sent again, it is the same."""
+    """Sends a turn's question to the conversation of its message. Repeating adds nothing."""
 
     async def __call__(
         self, name: str, signal: str, text: str, choices: Mapping[str, Any]
@@ -87,7 +87,7 @@ class TurnJournal:
     """The turn as the agent has it."""
     has_ended = False
     unknown: EffectUnknown | None = None
-    """The once-step that ends this turn, whatever the agent's code makes of the error."""
+    """The once-step that ends this turn, whatever the agent's code does with the error."""
     _is_used = False
     _earlier: Journal | None = None
 
@@ -151,7 +151,7 @@ class TurnJournal:
         return len(self.leased.primary.claimed) > 1
 
     def now(self) -> datetime:
-        """Return about the store's time: that of the claim and what has passed since."""
+        """Estimate the store's time: that of the claim, plus the time that has passed since."""
         elapsed = timedelta(seconds=time.monotonic() - self._began_at)
         return self.leased.primary.claimed[-1] + elapsed
 

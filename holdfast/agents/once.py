@@ -12,8 +12,8 @@ class OnceUses:
     """The recorded uses of once-steps, each of which one call of this attempt may repeat.
 
     Arguments identify a call, since calls may come in another order than before. A call with new
-    arguments may run unless a use with others is recorded in its place, about which a person has
-    not decided."""
+    arguments may run, unless a use with other arguments is recorded in its place and no person has
+    decided about that one."""
 
     def __init__(self, recorded: Iterable[Step]) -> None:
         self._uses: dict[str, dict[int, Step]] = {}

@@ -1,4 +1,4 @@
-"""Steps: named parts of a turn that run once per message, also over several attempts."""
+"""Steps: named parts of a turn that run once per message, even over several attempts."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Steps:
         return self._run_counted(call)
 
     async def find(self, key: str, *kinds: StepKind) -> Step | None:
-        """Return the step of this key that an earlier attempt recorded, if it is of use now."""
+        """Return the step of this key that an earlier attempt recorded, if it can be used now."""
         self._keys.add(key)
         journal = await self._journal.earlier()
         step = journal.steps.get(key)

@@ -143,7 +143,7 @@ class Stream:
         return Write(max(self._generation, 1), self._length, text)
 
     def _replace(self, text: str) -> Write:
-        """Return a write of the whole text, whose generation makes the former one void."""
+        """Return a write of the whole text, whose higher generation voids the text before."""
         self._expected = ""
         return Write(self._generation + 1, 0, text)
 

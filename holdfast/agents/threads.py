@@ -33,7 +33,7 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 async def run_in_thread(call: Callable[[], Result], *, agent: str, event_id: int) -> Result:
-    """Run a plain function in a thread and wait for its end, also when cancelled.
+    """Run a plain function in a thread and wait for its end, even when cancelled.
 
     A thread cannot be stopped, so the turn must not go to another worker while it runs. The thread
     is a daemon: it ends with the process if a stop no longer waits for it."""

@@ -36,7 +36,8 @@ class Transcript:
 def transcript_of(output: str) -> Transcript:
     """Read the output of a run.
 
-    Lines that are no known event are skipped. Without any known event, the output is the answer."""
+    Lines that are not a known event are skipped. Without any known event, the output is the
+    answer."""
     transcript = Transcript()
     events = [event for event in _objects(output) if _read_event(transcript, event)]
     return transcript if events else Transcript(text=output.strip())

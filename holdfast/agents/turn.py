@@ -45,7 +45,7 @@ class Handoff:
     """The teammate's text outside of all tags, which every teammate it named gets."""
 
     def frame(self, text: str) -> str:
-        """Return the text as a prompt: from whom it is, what is shared, and the text itself."""
+        """Return the text as a prompt: its sender, the shared text, and the text itself."""
         body = f"{self.shared}\n\nDirected to you:\n{text}" if self.shared else text
         return f"[Message from teammate @{self.from_agent}]\n{body}"
 
@@ -259,7 +259,7 @@ class Turn:
         )
 
     async def sleep(self, until: DurationLike | datetime) -> None:
-        """Wait for a duration or until a moment, also over restarts, without holding a slot.
+        """Wait for a duration or until a moment, even over restarts, without holding a slot.
 
         The turn runs again from its beginning, with its recorded steps."""
         await self._own_journal("turn.sleep").waits.sleep(until)
@@ -306,5 +306,5 @@ def current_turn() -> Turn | None:
 
 
 def _origin_id(event: Event) -> str | None:
-    """Return the id of the message that a person sent, also for messages that agents made of it."""
+    """Return the id of the message that a person sent, even if agents made this one from it."""
     return event.event.get("origin_id") or event.message_id

@@ -107,7 +107,7 @@ async def live_schedules(store: Store, turn: Turn) -> list[Schedule]:
 
 
 def _address(turn: Turn) -> dict[str, Any]:
-    """Return the fields of a payload that make it one of the turn's person and conversation."""
+    """Return the payload fields that name the turn's sender and conversation."""
     if not turn.conversation:
         return {}
     return {
