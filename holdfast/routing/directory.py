@@ -2,8 +2,8 @@
 
 Every process records what it serves in its own row, so that its entries go with it. Where
 definitions differ, the oldest process decides. The merged routing is written to the setting
-`routing`, which SQL callers and processes of release 0.4.0 read. Those write it, too: their entries
-are kept in it under OLDER while they live."""
+`routing`, which SQL callers and processes of release 0.4.0 read. Such processes write it, too:
+their entries are kept in it under OLDER while they live."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 MERGED, OLDER = "merged", "older"
 ROUTING_TABLES = ("lanes", "attempts", "names", "teams", "kinds", "descriptions")
-"""Tables of a routing of which the first definition of each name wins."""
+"""Tables of a routing in which the first definition of a name wins."""
 
 CHANNELS, PROVIDERS = "channels", "providers"
 """Keys of the channels that a process serves, and of the model providers of its agents, beside the
@@ -137,7 +137,7 @@ def merge(routings: Iterable[Routing]) -> Routing:
 
 
 def configured_routing(settings: Settings) -> Routing:
-    """Return the agents and teams of holdfast.toml, also those that no process serves."""
+    """Return the agents and teams of holdfast.toml, even if no process serves them."""
     tables = settings.agents
     usual = {
         id_: COMMAND_POLICY["lane"]

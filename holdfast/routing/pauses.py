@@ -1,4 +1,4 @@
-"""Checks of pauses: whether there is something of that name, and whether a pause would hold."""
+"""Checks before a pause: the name must exist, and the pause must have an effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.store.pauses import PauseKind
 
 @dataclass(frozen=True, slots=True)
 class PauseProblem:
-    """Why something cannot be paused; a conflict if it exists."""
+    """The reason why something cannot be paused; a conflict if it exists."""
 
     text: str
     is_conflict: bool = False
