@@ -1,4 +1,4 @@
-"""Environment variables that are no settings of ours: tokens, exporters, libpq."""
+"""Environment variables that are not settings of ours: tokens, exporters, libpq."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _value(data: object, keys: Keys) -> object:
 
 
 def _without_kinds(location: Keys, path: Path) -> Keys:
-    """Remove the kinds that pydantic adds to a location; they are no keys of the file."""
+    """Remove the kinds that pydantic adds to a location; they are not keys of the file."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

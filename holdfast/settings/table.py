@@ -15,7 +15,7 @@ list of tables."""
 class Table(BaseModel):
     """A group of settings. `holdfast init` writes the text below each field.
 
-    An example replaces a default that is no value. In another table or in Settings, `name: T` is
+    An example replaces a default that is not a value. In another table or in Settings, `name: T` is
     [name]; `name: dict[str, T]` is [name.any], its name in `Field(examples=["local"])`; and
     `name: tuple[T, ...] = ()` is [[name]], once or more. In a union
     `T = Annotated[One | Other, Field(discriminator="kind")]`, `kind = "one"` chooses the table."""

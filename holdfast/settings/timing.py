@@ -56,7 +56,7 @@ class Once(Timing):
 
 @dataclass(frozen=True, slots=True)
 class Interval(Timing):
-    """Every so often, counted from a start. Clock changes do not matter to it."""
+    """A fixed interval, counted from a start. Clock changes do not affect it."""
 
     every: timedelta
     starts_at: datetime
@@ -135,5 +135,5 @@ def _cron(expression: str, zone: tzinfo, starts_at: datetime) -> Cron:
     try:
         CronSim(expression, starts_at)
     except CronSimError as error:
-        raise ValueError(f"{expression!r} is no cron expression: {error}") from None
+        raise ValueError(f"{expression!r} is not a cron expression: {error}") from None
     return Cron(expression, zone)

@@ -104,8 +104,8 @@ def test_one_moment_is_in_its_own_zone_or_the_given_one(
     [
         ("soon", "UTC", "a schedule is a cron expression like"),
         ("0 9 * * * *", "UTC", "a schedule is a cron expression like"),
-        ("99 9 * * *", "UTC", "no cron expression: Bad minute"),
-        ("0 0 30 2 *", "UTC", "no cron expression"),
+        ("99 9 * * *", "UTC", "not a cron expression: Bad minute"),
+        ("0 0 30 2 *", "UTC", "not a cron expression"),
         ("every now and then", "UTC", "a duration is a text like"),
         ("every 0s", "UTC", "longer than 0 s"),
         ("0 9 * * *", "Europe", "no time zone 'Europe'"),
