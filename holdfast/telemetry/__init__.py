@@ -183,7 +183,7 @@ SPAN_STORE_CALL = "store"
 
 AGENTS_CONFLICT = "processes define agents or teams differently"
 AGENT_UNSERVED = "no running process serves this agent; its messages wait"
-SLACK_CUSTOMIZE_REFUSED = "Slack lets no team member post under its own name; all use the bot's"
+SLACK_CUSTOMIZE_REFUSED = "Slack does not let team members use their own names; all use the bot's"
 SCHEDULES_FAILED = "could not run the schedules, will try again"
 SCHEDULE_INVALID = "a schedule cannot run and is paused; remove it and add it again"
 SCHEDULE_CONFLICT = "a schedule of the settings has the id of another one; rename it"
