@@ -149,8 +149,8 @@ def receiving(
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """Yield one coroutine for each channel, which receives messages until cancelled.
 
-    If a platform refuses its channel, everything else goes on. Only where nothing else could come
-    in, because a single channel `is_alone` in the process, is it an error. Every process has
+    If a platform refuses its channel, everything else goes on. It is an error only for a single
+    channel that `is_alone` in the process, since nothing else could come in. Every process has
     schedules, so they do not count."""
     platforms = [channel for channel in known.values() if not channel.is_internal]
     for channel in known.values():

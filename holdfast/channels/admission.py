@@ -33,7 +33,7 @@ DOMAIN = ("*@", "*:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """The author of a message, as far as admission depends on it."""
+    """The author of a message, with all that admission depends on."""
 
     id: str
     name: str = ""
@@ -82,7 +82,7 @@ class Rules:
 
     @property
     def allows_bots(self) -> bool:
-        """Whether there may be bots that are answered."""
+        """Whether messages of bots may be answered."""
         return self.bots or bool(self.allow)
 
     def allows_bot(self, sender: Sender) -> bool:
@@ -143,7 +143,7 @@ class Admission:
         if not rules.is_addressed(sender):
             return _refuse("the bot is not mentioned")
         if sender.is_bot and not await self._bots.count(sender.conversation):
-            return _refuse("too many messages of bots without a person's")
+            return _refuse("too many messages of bots without one of a person")
         if rules.admits(sender):
             return ADMITTED
         return await self._decide_about_stranger(sender)
@@ -221,5 +221,5 @@ def _is_listed(sender: Sender, names: frozenset[str]) -> bool:
 
 
 def _names(listed: tuple[str, ...]) -> frozenset[str]:
-    """Return a list in one form: *:example.org, as Matrix writes it, is *@example.org."""
+    """Normalise a list: *:example.org, as Matrix writes it, becomes *@example.org."""
     return frozenset(f"*@{name[2:].lower()}" if name[:2] in DOMAIN else name for name in listed)

@@ -131,7 +131,7 @@ class Channel(ABC):
     """
 
     is_internal: bool = False
-    """Whether it connects no platform, as the channel of schedules; nobody configures it."""
+    """Whether it needs no platform and no settings, such as the channel of schedules."""
 
     notifies_senders: bool = False
     """Whether this channel tells senders that their message became a dead letter."""
@@ -278,7 +278,7 @@ def as_channel(given: Channel | ChannelLike) -> Channel:
         has = {name for name in dir(Channel) if not name.startswith("_") and hasattr(given, name)}
         if {"run", "send"} <= has and hasattr(given, "name") and has <= {"run", "send"}:
             return _Adapter(given)
-        raise HoldfastError(f"{kind} is no channel: derive it from holdfast.channels.base.Channel")
+        raise HoldfastError(f"{kind} is not a channel: derive from holdfast.channels.base.Channel")
     if not isinstance(getattr(given, "name", None), str):
         raise HoldfastError(f"the channel {kind} needs a name")
     if type(given).send is Channel.send and type(given).split is Channel.split:

@@ -12,7 +12,7 @@ EDITS_PER_MINUTE = 50
 """Edits of one account by all processes; Slack allows about this many calls of the method."""
 MINUTE = 60.0
 COUNT_PROCESSES_EVERY = 10.0
-"""Seconds after which a process that has started or ended changes the share of the others."""
+"""Seconds until the start or end of a process changes the shares of the others."""
 
 
 class SettingsStore(Protocol):

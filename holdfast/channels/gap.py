@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapMessage:
-    """A message of a gap, as far as it answers another one or can be answered."""
+    """A message of a gap, with what shows whether it answers another one or was answered."""
 
     id: str
     sender: str

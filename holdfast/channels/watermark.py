@@ -1,4 +1,4 @@
-"""Watermarks: up to where a channel has stored what its platform sent, and the last gap."""
+"""Watermarks: the point up to which a channel has stored everything, and the last gap."""
 
 from __future__ import annotations
 

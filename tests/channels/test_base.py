@@ -96,9 +96,9 @@ def test_an_object_that_has_more_than_the_three_must_derive_from_channel() -> No
             return []
 
     for wrong in (Splitting(), object()):
-        with pytest.raises(HoldfastError, match="derive it from holdfast"):
+        with pytest.raises(HoldfastError, match="derive from holdfast"):
             as_channel(wrong)  # type: ignore[arg-type]
-        with pytest.raises(HoldfastError, match="derive it from holdfast"):
+        with pytest.raises(HoldfastError, match="derive from holdfast"):
             AgentHarness(echo).add_channel(wrong)  # type: ignore[arg-type]
 
 

@@ -31,13 +31,13 @@ class Limits:
     gap_age: timedelta = timedelta(hours=24)
     """Age of the oldest message that is fetched after a gap."""
     gap_messages: int = 500
-    """Messages that are fetched of one room after a gap; the newest of more."""
+    """Most messages that are fetched of one room after a gap, the newest ones."""
     thread_lines: int = 100
-    """Lines of a thread that an agent gets; the newest of a longer one."""
+    """Most lines of a thread that an agent gets, the newest ones."""
     download_bytes: int = 20 * 1024 * 1024
     """Size of the largest file that is downloaded."""
     upload_bytes: int = 10 * 1024 * 1024
-    """Size of the largest file that is sent. Discord takes larger ones in boosted servers alone."""
+    """Size of the largest file that is sent. Discord takes larger ones only in boosted servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ class Limits:
     gap_age: timedelta = timedelta(days=7)
     """Age of the oldest message that is read after a gap."""
     gap_messages: int = 500
-    """Messages that are read after a gap; the newest of more."""
+    """Most messages that are read after a gap, the newest ones."""
     mail_bytes: int = 25 * MEBIBYTE
     """Size of the largest message that is read whole. Of a larger one, the beginning is read."""
     upload_bytes: int = 20 * MEBIBYTE

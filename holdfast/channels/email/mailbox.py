@@ -30,7 +30,7 @@ BEGINNING = 256 * 1024
 """Bytes that are read of a message that is too large."""
 FLAG_SENT = b"\\Sent"
 FLAG_ANSWERED = b"\\Answered"
-"""Flag that the programs of people set. The channel opens the folder for reading alone."""
+"""Flag that people's mail programs set. The channel opens the folder for reading only."""
 
 
 class AccessDenied(HoldfastError):
@@ -39,7 +39,7 @@ class AccessDenied(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a folder. Uids are valid together with the folder's uidvalidity alone."""
+    """A place in a folder. Uids are valid only together with the folder's uidvalidity."""
 
     validity: int
     uid: int
@@ -91,7 +91,7 @@ class Mailbox:
         self._searched_end = end
         if since.validity == self.validity:
             found = self._client.search(["UID", f"{since.uid + 1}:*"])
-            # The asterisk stands for the last message, also if it is not new.
+            # The asterisk stands for the last message, even if it is not new.
             return sorted(uid for uid in found if uid > since.uid)
         return sorted(self._client.search(["SINCE", oldest.date()]))
 
@@ -118,8 +118,8 @@ class Mailbox:
     def wait(self, stop: threading.Event) -> None:
         """Wait for a change in the folder, a time limit, or a stop.
 
-        A server tells only once of a message, and does so with any command. So IDLE does not tell
-        of one that came while others were read: compare the end of the folder first."""
+        A server reports a message only once, in its answer to any command. So IDLE does not report
+        one that came while others were read: compare the end of the folder first."""
         if self.end.uid > self._searched_end.uid:
             return
         if not self._has_idle:

@@ -54,7 +54,7 @@ def message_id(key: str, conversation: str, address: str) -> str:
 
 
 def compose(mail: OutgoingMail, access: Access) -> bytes:
-    """Return a mail as bytes. Raises Undeliverable if its recipient is no address."""
+    """Return a mail as bytes. Raises Undeliverable if its recipient is not an address."""
     message = EmailMessage(policy=WIDE)
     try:
         message["From"] = formataddr((mail.sender_name, access.address))

@@ -157,7 +157,7 @@ class Receiver:
         return marked | {ids[id] for id in find_answered(messages)}
 
     def _is_readable(self, incoming: Incoming) -> bool:
-        """Return whether a person wrote a message, as far as its headers tell."""
+        """Return whether a person wrote a message, judging by its headers."""
         server = self.access.authentication_server
         if not incoming.sender or incoming.is_own or incoming.is_automatic:
             return False

@@ -168,7 +168,7 @@ class MatrixChannel(Channel):
     async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
         """Look a part up only if the homeserver may have forgotten its transaction id.
 
-        Otherwise None: sending the part again sends nothing, and returns the receipt."""
+        Otherwise return None: sending the part again adds no message, and returns the receipt."""
         account, location = await self._resolve(response)
         if account.remembers_transactions_of(note):
             return None

@@ -194,7 +194,7 @@ class Account:
         if since is not None and gap_messages is not None:
             begun_at = await self._watermarks.written_at(bot.user)
             await self._watermarks.note_gap(gap_messages, begun_at)
-        # An answer without rooms brought nothing, so the older position does as well.
+        # An answer without rooms brought nothing, so the older position is as good.
         if synced.get("rooms") or since is None:
             await self._watermarks.write(bot.user, str(synced["next_batch"]))
 

@@ -60,9 +60,9 @@ class Homeserver:
         await self._put(_client().user[user].account_data[kind], content)
 
     async def sync(self, since: str | None, wait: timedelta, limit: int = 100) -> Payload:
-        """Return what happened since a position, at most `limit` newest events of each room.
+        """Return what happened since a position, at most the `limit` newest events of each room.
 
-        Wait for it as long as nothing has happened."""
+        Wait while nothing has happened."""
         query = {
             "filter": json.dumps(sync_filter(limit if since else 1)),
             "timeout": str(int(wait.total_seconds() * 1000)),
@@ -122,14 +122,14 @@ class Homeserver:
         await self._put(_client().rooms[room].redact[event][transaction_id(key)], {})
 
     async def set_typing(self, room: str, user: str, within: timedelta | None) -> None:
-        """Show that the bot types for so long; None ends it."""
+        """Show the bot as typing for this long; None ends it."""
         content: Payload = {"typing": within is not None}
         if within is not None:
             content["timeout"] = int(within.total_seconds() * 1000)
         await self._put(_client().rooms[room].typing[user], content)
 
     async def largest_upload(self) -> int | None:
-        """Return how many bytes a file may have, None if the server does not tell."""
+        """Return how many bytes a file may have, None if the server does not say."""
         found = await self._get(_path("_matrix/client/v1").media.config)
         limit = found.get("m.upload.size")
         return limit if isinstance(limit, int) else None

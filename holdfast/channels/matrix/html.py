@@ -28,7 +28,7 @@ def texts_of(text: str) -> list[str]:
 
 
 def text_content(text: str) -> Payload:
-    """Return the content of a message: the text, and as HTML if it has any markup."""
+    """Return the content of a message: the text, and its HTML if it has any markup."""
     content: Payload = {"msgtype": "m.text", "body": text}
     html = to_html(text)
     if html == escape(text, quote=False):

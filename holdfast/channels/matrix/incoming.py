@@ -115,7 +115,7 @@ def location_of(payload: Payload) -> Location | None:
 def _ids_of(message: str) -> tuple[str | None, str | None, str | None]:
     """Return account, room and event of a message's id; None for each if it is not one of ours.
 
-    The first sign of an id occurs in none of the others."""
+    The first character of each kind of id does not occur in the others."""
     account, _, rest = message.removeprefix(f"{CHANNEL}_").partition("_!")
     room, _, event = rest.partition("_$")
     if not account.startswith("@") or not event:
@@ -149,7 +149,7 @@ def edit_of(event: Payload) -> tuple[str, Payload] | None:
 
 
 def redacted_by(event: Payload) -> str | None:
-    """Return the id of the event that a redaction removes; None if it is no redaction."""
+    """Return the id of the event that a redaction removes; None if it is not a redaction."""
     if event.get("type") != "m.room.redaction":
         return None
     # Since room version 11 the id is part of the content.
@@ -201,7 +201,7 @@ def _gap_message(event: Payload, bot: str) -> GapMessage:
 
 
 def _replied_to(event: Payload) -> str | None:
-    """Return the id of the event that a message replies to; that of a thread's fallback is none."""
+    """Return the id of the event that a message replies to. A thread's fallback is not a reply."""
     relation = _relation(content_of(event))
     reply = relation.get("m.in_reply_to")
     if not isinstance(reply, dict) or relation.get("is_falling_back") is True:

@@ -16,7 +16,7 @@ V = TypeVar("V")
 MOST_ROOMS = 10_000
 MOST_NAMES = 10_000
 DIRECT_MEMBERS = 2
-"""A room of at most so many people is a direct conversation."""
+"""Maximum number of people in a direct conversation."""
 LONGEST_NAME = 200
 
 

@@ -27,7 +27,7 @@ class Limits:
     page: int = 200
     """Messages that one request reads."""
     thread_lines: int = 200
-    """Lines of a thread that an agent gets; the newest of a longer one."""
+    """Most lines of a thread that an agent gets, the newest ones."""
     download_bytes: int = 20 * 1024 * 1024
     """Size of the largest file that is downloaded."""
     gap_age: timedelta = timedelta(days=1)

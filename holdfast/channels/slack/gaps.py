@@ -150,7 +150,7 @@ class Gaps:
         await self._watermarks.note_gap(messages, platform_time(position))
 
     async def _channels(self) -> list[Payload]:
-        """Return the conversations that the bot is in; none if Slack does not tell."""
+        """Return the conversations that the bot is in; none if Slack does not list them."""
         for types in (f"{TYPES},{GROUP_TYPE}", TYPES):
             try:
                 return await self._read(

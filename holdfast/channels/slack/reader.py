@@ -106,7 +106,7 @@ class Reader:
         return _LINK.sub(lambda found: f"[{found[2]}]({found[1]})" if found[2] else found[1], text)
 
     async def _name(self, id: str) -> str | None:
-        """Return the name of a person or a channel; None if Slack does not tell it."""
+        """Return the name of a person or a channel; None if Slack does not give it."""
         match id[:1]:
             case "U" | "W":
                 return await self._cached_name(id, self._user)

@@ -84,13 +84,13 @@ class TelegramBot:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Keep a connection during the block. Raises AccessDenied for a token that is none."""
+        """Keep a connection during the block. Raises AccessDenied for a malformed token."""
         server = TelegramAPIServer.from_base(self.access.api_url)
         session = AiohttpSession(api=server, timeout=REQUEST_WITHIN)
         try:
             self._client = Bot(self.access.token, session=session)
         except TokenValidationError:
-            raise self.deny("is not set, or is no token of a Telegram bot") from None
+            raise self.deny("is not set, or is not the token of a Telegram bot") from None
         try:
             yield
         finally:
@@ -149,7 +149,7 @@ class TelegramBot:
         await asyncio.sleep(delay.total_seconds())
 
     def resume(self, failures: int) -> None:
-        """Note the end of an outage of so many failed tries."""
+        """Note the end of an outage, after this many failed tries."""
         self.outage = None
         if failures:
             log.info(Entry(PLATFORM_REACHABLE, channel=CHANNEL, tries=failures + 1))
@@ -198,7 +198,7 @@ class TelegramBot:
             delay = self.access.limits.unreachable_delay
             raise translate_error(name, error, delay) from error
         except ClientDecodeError as error:
-            raise Refusal(name, 0, "what came is not Telegram's") from error
+            raise Refusal(name, 0, "the answer is not from Telegram") from error
 
     async def poll(self, method: TelegramMethod[T], within: timedelta) -> T:
         """Call a method that Telegram may answer late."""

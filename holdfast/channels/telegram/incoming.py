@@ -42,7 +42,7 @@ class Incoming:
 
     @property
     def thread(self) -> int | None:
-        """The topic. Other messages have a thread id, too, which is no conversation."""
+        """The topic. Other messages may have a thread id, too, which does not count."""
         return self.message.message_thread_id if self.message.is_topic_message else None
 
     @property

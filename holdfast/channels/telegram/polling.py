@@ -44,8 +44,8 @@ class PollingLease:
     """The right to poll for a bot. Telegram refuses a second poll at the same time.
 
     It is a stored value with the id of a process, which holds as long as that process lives. Two
-    processes may believe for a moment that they have it. Then Telegram ends one of the polls, and
-    what comes twice has the same message id."""
+    processes may believe for a moment that they have it. Then Telegram ends one of the polls, and a
+    message that comes twice has the same id."""
 
     def __init__(self, store: Store, bot_id: int, process_id: str) -> None:
         self._store = store

@@ -165,7 +165,7 @@ def _dicts(value: Any) -> list[Payload]:
 
 
 def _text(value: Any) -> str:
-    """Return an id; an empty text if it is none, or too long for one."""
+    """Return a value that can be an id; an empty text if it is malformed or too long."""
     is_id = isinstance(value, str) and value.isprintable() and len(value) <= LONGEST_ID
     return value if is_id else ""
 
