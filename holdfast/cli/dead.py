@@ -234,7 +234,7 @@ async def _read_dead(settings: Settings, id_: int) -> tuple[FinishedEvent, list[
 
 
 def _report(verb: str, changed: list[int], asked: list[int], as_json: bool) -> None:
-    """Print the ids that were changed, and refuse those that are no dead letters."""
+    """Print the ids that were changed, and refuse those that are not dead letters."""
     if as_json:
         print_json(changed)
     elif changed or not asked:

@@ -290,7 +290,7 @@ def _tokens() -> Finding:
 
 
 def _channels(settings: Settings) -> Iterator[Finding]:
-    """Ask the platform of each configured channel, also before there is a database."""
+    """Ask the platform of each configured channel, even before there is a database."""
     from holdfast.channels import BUILT_IN, configured_channels, incomplete_channels
     from holdfast.settings.extras import EXTRAS, is_missing
 

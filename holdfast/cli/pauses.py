@@ -1,4 +1,4 @@
-"""`holdfast pause` and `resume`: agents, channels and queues that nobody works for now."""
+"""`holdfast pause` and `resume`: stop work on agents, channels and queues, and start it again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pause(
     name: Annotated[
         str | None, typer.Argument(help="Its name, such as coder, slack or inbox.")
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="Why, for other operators.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason, for other operators.")] = None,
     database: Database = None,
     config: Config = None,
     home: Home = None,

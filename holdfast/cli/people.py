@@ -36,7 +36,7 @@ def link(
     config: Config = None,
     home: Home = None,
 ) -> None:
-    """Link two identities of one person; each gets what is remembered of the other."""
+    """Link two identities of one person: what is remembered of one is used for both."""
     settings = load_settings(config, database=database, home=home)
     if asyncio.run(_link(settings, one, other)):
         echo(f"linked {one} and {other}")

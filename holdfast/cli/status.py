@@ -107,7 +107,7 @@ class State:
     unserved: dict[str, int]
     """Messages of agents that no running process serves."""
     paused: list[Pause] = field(default_factory=list)
-    """Agents, channels and queues that nobody works for now."""
+    """Agents, channels and queues that are paused."""
     index: IndexStatus | None = None
     """Progress of reindexing for another embedding model; None if there is none."""
 
@@ -225,7 +225,7 @@ async def _read_queue(
 
     ended = await store.outcomes(name)
     own = [count for count in counts if count.queue == name]
-    # Nobody delivers the responses of a channel without a process: they are no backlog.
+    # Nobody delivers the responses of a channel without a process: they are not a backlog.
     work = [one for one in own if name != OUTBOX or directory.is_delivered(one.target)]
     return QueueState(
         queue=name,
@@ -246,7 +246,7 @@ def _age(moments: Iterable[datetime | None], now: datetime) -> timedelta | None:
 def _with_rates(state: State, before: State, seconds: float) -> State:
     last = {queue.queue: queue for queue in before.queues}
     queues = [
-        # Retention deletes finished events; that is no negative arrival.
+        # Retention deletes finished events; that is not a negative arrival.
         replace(
             queue,
             arriving=max(0.0, (queue.total - last[queue.queue].total) / seconds),
