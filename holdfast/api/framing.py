@@ -72,7 +72,7 @@ class Framing(h11.Connection):
         if b"transfer-encoding" not in names:
             return
         if b"content-length" in names:
-            raise self._refuse("a body has either a length or comes in chunks")
+            raise self._refuse("a body either has a length or comes in chunks")
         if request.http_version < b"1.1":
             raise self._refuse("chunks need HTTP/1.1")
         self._chunks = 0

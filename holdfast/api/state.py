@@ -67,7 +67,7 @@ class ApiState:
         self.outcomes = CachedRead(lambda: self.store.outcomes(INBOX), quick=limits.quick_query)
         self.current = Current(lambda: self.store, lambda: configured_routing(self.settings))
         self.known_lanes: dict[str, LanePolicy] = {}
-        """Lane policies of all agents seen so far, also of those that no process serves now."""
+        """Lane policies of all agents seen so far, including those that no process serves now."""
 
     @property
     def store(self) -> ChatStore:

@@ -102,7 +102,7 @@ def list_schedules(
 
 @schedule.command()
 def pause(id: Id, database: Database = None, config: Config = None, home: Home = None) -> None:
-    """Pause a schedule until it is resumed, also over restarts."""
+    """Pause a schedule until it is resumed, even over restarts."""
     from holdfast.store.schedules import pause_schedule
 
     asyncio.run(_change(load_settings(config, database=database, home=home), id, pause_schedule))

@@ -24,7 +24,7 @@ AgentId = Annotated[str, Path(description="An agent's id.")]
 
 
 class AgentPause(TypedDict):
-    """Why an agent is paused, by whom and since when."""
+    """The pause of an agent: its reason, by whom and since when."""
 
     reason: str | None
     by: str

@@ -34,7 +34,7 @@ class SearchQuery(BaseModel):
     q: str = Field(min_length=1, max_length=200, description="Words, all of which must occur.")
     limit: int = Field(20, ge=1, le=100, description="Maximum number of conversations.")
     before_id: int | None = Field(
-        None, ge=0, le=GREATEST_ID, description="Where to search on: `x-next-before-id`."
+        None, ge=0, le=GREATEST_ID, description="Go on from this `x-next-before-id`."
     )
 
 
@@ -81,7 +81,7 @@ FOUND: dict[str, Any] = CONVERSATION | {
 async def get_search(request: Request, query: Annotated[SearchQuery, Query()]) -> JsonResponse:
     """List conversations whose title or one of whose lines contains all words, in any case, latest
     first. A request searches 500 conversations at most; the header `x-next-before-id` says where to
-    go on, also after an empty page."""
+    go on, even after an empty page."""
     if not query.q.strip() or "\0" in query.q:
         raise ApiError(400, "q is required")
     scope = await scope_of(request) or EVERYTHING

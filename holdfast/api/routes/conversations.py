@@ -88,7 +88,7 @@ class ChangedConversation(Body):
 
 
 class DeletedConversation(TypedDict):
-    """The conversation is deleted, with so many messages, lines and uploaded files."""
+    """The conversation is deleted; the numbers of deleted messages, lines and uploaded files."""
 
     ok: bool
     messages: int

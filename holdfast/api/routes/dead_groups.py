@@ -166,7 +166,7 @@ async def get_groups(request: Request, query: Annotated[GroupQuery, Query()]) ->
 )
 async def retry_groups(request: Request) -> JsonResponse:
     """Retry all letters of a selection, at most 10,000 in one call. Those of the errorClass
-    EffectUnknown are skipped without `assume`. `count` is what this call did, also if somebody else
+    EffectUnknown are skipped without `assume`. `count` is what this call did, even if somebody else
     works on the same letters."""
     await refuse_limited(request)
     given = await read_body(request, RetrySelection)

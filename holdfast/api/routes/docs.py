@@ -13,7 +13,7 @@ from holdfast.api.route import ROLE, AuthorizedRoute, route_options
 routes = APIRouter(route_class=AuthorizedRoute, tags=["documentation"])
 
 SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "What `holdfast token` prints."},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "From `holdfast token`."},
 }
 
 

@@ -94,7 +94,7 @@ class ShownResponse(TypedDict):
 
 
 class Actions(TypedDict):
-    """Actions that the state of the event allows; roles are another matter."""
+    """Actions that the state of the event allows; roles are checked separately."""
 
     cancel: bool
     retry: bool

@@ -44,7 +44,7 @@ MIB = 1024 * 1024
 MOST_FILES = 20
 """Files that one message can carry."""
 MOST_UNSENT = 100
-"""Uploads of one owner that no message carries; together as long as MOST_FILES of them may be."""
+"""Most unsent uploads of one owner; together they have at most the bytes of MOST_FILES files."""
 NOT_FOUND = "file not found"
 UNSENT = "too many files are uploaded and not sent; send or delete some"
 HEADERS = {

@@ -69,7 +69,7 @@ async def _problem(harness: Harness) -> str | None:
     **route_options("read", None, None, content="text/plain"),
 )
 async def metrics(request: Request) -> Response:
-    """Return metrics, also during an outage of the database."""
+    """Return metrics, even during an outage of the database."""
     await refuse_limited(request)
     harness = state_of(request).harness
     read_gaps = partial(read_last_gaps, harness.store, harness.channels)

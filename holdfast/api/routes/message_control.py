@@ -46,7 +46,7 @@ class Signal(Body):
 )
 async def signal_message(request: Request, id: MessageId) -> JsonResponse:
     """Keep a signal, and resume the turn of the message if it waits for that name. Signals of one
-    name are taken in order, also those that came before the wait."""
+    name are taken in order, including those that came before the wait."""
     message = await _live_message(request, id)
     signal = await read_body(request, Signal)
     store, actor = state_of(request).store, actor_of(request)

@@ -46,7 +46,7 @@ class MessageQuery(Page):
     agent: Printable | None = Field(None, description="The agent's id.")
     channel: Printable | None = Field(None, description="The channel by which it came.")
     sender: Printable | None = Field(None, description="The sender's name, in any case, or id.")
-    state: State | None = Field(None, description="What the message is now.")
+    state: State | None = Field(None, description="The present state of the message.")
     outcome: Ending | None = Field(None, description="How it ended.")
     text: SearchText | None = Field(None, description="A part of the text, in any case.")
     since: Moment | None = Field(None, description="Received at this time or later, in ms.")

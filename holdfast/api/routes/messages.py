@@ -59,8 +59,8 @@ class NewMessage(Body):
 
     message: Text | None = Field(
         None,
-        description="The text; `@agent` at its beginning chooses the agent. Only a message with"
-        " `files` or `regenerates` may be without.",
+        description="The text; `@agent` at its beginning chooses the agent. Required"
+        " unless the message has `files` or `regenerates`.",
     )
     agent: Name | None = Field(
         None, description="An agent or a team; wins over `@agent` in the text."

@@ -1,4 +1,4 @@
-"""Pauses: agents, channels and queues that no process works for now."""
+"""Pauses: agents, channels and queues on which no process works for now."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NewPause(Body):
 
     kind: PauseKind = Field(description="agent, channel or queue.")
     name: Printable = Field(description="The agent's id, or the name of the channel or queue.")
-    reason: Reason | None = Field(None, description="Why, for other operators.")
+    reason: Reason | None = Field(None, description="The reason, for other operators.")
 
 
 class ShownPause(TypedDict):
@@ -100,7 +100,7 @@ def _listed_pause(one: Pause, counts: Sequence[Count], directory: Directory) -> 
     ),
 )
 async def pause(request: Request) -> JsonResponse:
-    """Pause it in all processes, also over restarts, until somebody resumes it.
+    """Pause it in all processes, even over restarts, until somebody resumes it.
 
     Running turns go on. Messages for a paused agent are stored and wait; a paused channel still
     receives, and its responses wait. Nothing expires meanwhile. Pausing it again only changes the

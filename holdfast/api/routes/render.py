@@ -17,7 +17,7 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["conversations"])
 class MarkdownText(Body):
     """A text to render."""
 
-    text: str = Field(description="Markdown, also an unfinished one.")
+    text: str = Field(description="Markdown; it may be unfinished.")
 
 
 class RenderedText(TypedDict):

@@ -143,7 +143,7 @@ async def post_schedule(request: Request) -> JsonResponse:
     **route_options("admin", ListedSchedule, EXAMPLE | {"state": "paused"}, 404),
 )
 async def pause(request: Request, id: ScheduleId) -> JsonResponse:
-    """Pause a schedule until it is resumed, also over restarts."""
+    """Pause a schedule until it is resumed, even over restarts."""
     changed = await pause_schedule(_store(request), id, actor=actor_of(request))
     return JsonResponse(describe_schedule(changed))
 

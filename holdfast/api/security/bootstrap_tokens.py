@@ -143,7 +143,7 @@ def _version(path: Path) -> Version | None:
 
 
 def _digest_in(path: Path) -> str:
-    """The digest of the token in a file; one that no secret has where it cannot be read."""
+    """The digest of the token in a file; if it cannot be read, one that matches no secret."""
     try:
         return digest_of(_read(path))
     except (OSError, ValueError, HoldfastError):

@@ -59,7 +59,7 @@ def check_grant(grant: Grant, life: timedelta | None) -> None:
             "a token of role read sends nothing and cannot be bound to a sender; give it role send"
         )
     if () in (grant.channels, grant.agents) or grant.sender == "":
-        raise InvalidGrant("what a token is bound to cannot be empty; leave it out instead")
+        raise InvalidGrant("a token cannot be bound to an empty list or name; leave it out instead")
     if life is not None and not timedelta(0) < life <= LONGEST_LIFE:
         raise InvalidGrant("a token expires after more than 0 seconds and at most 100 years")
 

@@ -37,7 +37,7 @@ async def scope_of(request: Request) -> Scope | None:
 
 
 async def visible_reads(request: Request) -> ChatStore | ScopedReads:
-    """Return what of the store the caller may read."""
+    """Return the part of the store that the caller may read."""
     store, scope = state_of(request).store, await scope_of(request)
     return store if scope is None else open_scoped(store, scope)
 

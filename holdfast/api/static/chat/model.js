@@ -1,4 +1,4 @@
-// One conversation: its lines on the server, messages still to be sent, and what frames told since.
+// One conversation: its lines on the server, messages still to be sent, and changes by frames.
 
 import { ask, askPage } from "../ask.js";
 import { keep, readKept } from "../keep.js";

@@ -7,8 +7,8 @@ function lengthOf(text) {
   return [...text].length;
 }
 
-// Add a piece of text. Returns undefined if text before it is missing. A piece that is known
-// changes nothing: after a reload, frames come that the status was ahead of.
+// Add a piece of text. Returns undefined if text before it is missing. A known piece changes
+// nothing: after a reload, some frames are older than the status.
 export function withDelta(partial, { agent, generation = 0, offset, text }) {
   if (partial && generation < partial.generation) {
     return partial;
@@ -22,7 +22,7 @@ export function withDelta(partial, { agent, generation = 0, offset, text }) {
   return { ...known, text: known.text + added.join(""), length: known.length + added.length };
 }
 
-// Begin the text anew, unless the status was ahead of this frame.
+// Begin the text anew, unless the status is newer than this frame.
 export function withReset(partial, { agent, generation = 0 }) {
   return partial && generation <= partial.generation ? partial : { ...NONE, agent, generation };
 }

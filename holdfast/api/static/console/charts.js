@@ -27,7 +27,7 @@ export function svg(name, values = {}, ...children) {
   return node;
 }
 
-// Round up to a number with a half that people like on an axis, too.
+// Round up to a number that reads well on an axis, and so does its half.
 export function niceCeiling(value) {
   if (!(value > 0)) {
     return 1;

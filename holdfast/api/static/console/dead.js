@@ -88,7 +88,7 @@ class DeadPage {
     const groups = this.shown.filter((group) => kind === "discard" || !group.needsAssume);
     const left = this.shown.length - groups.length;
     if (!groups.length) {
-      toast("These need a decision each: whether their call happened.");
+      toast("Each of these needs a decision: did its call happen?");
       return;
     }
     const cards = groups.map((group) => this.cards.get(group.group));

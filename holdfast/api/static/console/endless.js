@@ -4,7 +4,7 @@ import { element } from "../dom.js";
 import { failure, showOnly, skeleton } from "./parts.js";
 
 const AHEAD = "800px 0px";
-// A filter that matches little may take several searches; each is bounded, and so are they.
+// A filter that matches little may take several searches. Each is bounded, and so is their number.
 const MOST_EMPTY_PAGES = 20;
 
 export class EndlessList {

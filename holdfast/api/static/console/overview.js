@@ -1,4 +1,4 @@
-// The overview: what needs a person, how the queues move, who works on what, and what ails.
+// The overview: what needs a person, how the queues move, who works on what, and what is unhealthy.
 
 import { ask } from "../ask.js";
 import { element } from "../dom.js";

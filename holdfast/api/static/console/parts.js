@@ -43,7 +43,7 @@ export function stateBadge(state) {
   return badge(label, tone, { "data-state": state });
 }
 
-// Do something that may fail, such as a request. A failure is told, and the page goes on.
+// Do something that may fail, such as a request. A failure is shown, and the page goes on.
 export async function attempt(work, node) {
   node?.setAttribute("aria-busy", "true");
   try {
@@ -210,7 +210,7 @@ export function tabLinks(label, tabs, current) {
 }
 
 // A control with its label, and a hint that belongs to its description. The label stands beside the
-// control, not around it: the choices of a select are no part of its name.
+// control, not around it: the choices of a select are not part of its name.
 export function withLabel(label, control, { hint, className = "field" } = {}) {
   const id = unique("field");
   control.id = id;
