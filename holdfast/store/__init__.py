@@ -1,4 +1,4 @@
-"""Where events live: the Store protocol and its engines."""
+"""The engines of the Store protocol, which keep events in a database."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _END: dict[str | None, End] = {None: "", "ready": "ready", "failed": "failed"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer to a message, as far as it is."""
+    """The answer to a message, as far as it is written."""
 
     message: Event
     agent: str

@@ -27,7 +27,7 @@ MOST_CHANGED = 10_000
 BATCH = 500
 NOTE_LENGTH = 2000
 KEEP_NOTES = timedelta(days=90)
-"""Age from which a note is dropped whose group has no letters."""
+"""Age at which a note is dropped if its group has no letters."""
 
 GROUP_ID = re.compile(r"[0-9a-f]{16}")
 _WORD = re.compile(r"[\w-]+")

@@ -96,7 +96,7 @@ def sendable_path(root: Path, name: str, channel: str, conversation: str) -> str
     if path is None:
         return None
     relative = path.relative_to(root.resolve())
-    # Some file systems do not tell capitals apart.
+    # Some file systems ignore case.
     first, *rest = [part.casefold() for part in relative.parts]
     if first in (FORMER_DOWNLOADS, UPLOADS):
         return None

@@ -53,7 +53,7 @@ async def read_life(store: Store, event_id: int) -> Life | None:
 
 
 def life_state(event: Event, now: datetime, *, waits: bool = False) -> str:
-    """Return the state of an event, also of a discarded one."""
+    """Return the state of an event, even of a discarded one."""
     is_discarded = isinstance(event, FinishedEvent) and event.outcome == "discarded"
     return "discarded" if is_discarded else state_of(event, now, waits=waits)
 

@@ -39,7 +39,7 @@ WAITS = (
 )
 """The condition that the turn of a live event waits for a moment or a signal."""
 LATE = timedelta(hours=1)
-"""How much later an event may be stored than one with a greater id: a long transaction."""
+"""Longest time by which an event is stored after one with a greater id, by a long transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ def dump(value: Any) -> str:
         text = to_json(value).decode()
     except ValueError:
         return _dump_carefully(value)
-    # Rare, and then worth a second look: a NUL in a text, or a number that JSON does not have.
+    # A NUL in a text, or a number that JSON does not have: so rare that a slow check is fine.
     is_suspect = "\\u0000" in text or "NaN" in text or "Infinity" in text
     return _dump_carefully(value) if is_suspect else text
 
@@ -38,7 +38,7 @@ def _dump_carefully(value: Any) -> str:
 
 
 def storable(value: Any) -> Any:
-    """The value with what no engine could store replaced."""
+    """Return the value with unstorable characters replaced."""
     if isinstance(value, str):
         return storable_text(value)
     if isinstance(value, dict):
@@ -49,7 +49,7 @@ def storable(value: Any) -> Any:
 
 
 def storable_name(name: str | None) -> str | None:
-    """A queue, target, lane or message id as `dump` would have it; nearly all are plain."""
+    """Return a queue, target, lane or message id as `dump` writes it; nearly all are the same."""
     if name is None or (name.isascii() and "\0" not in name):
         return name
     return cast(str, storable(name))

@@ -317,7 +317,7 @@ def shortest_pause(times: Timing, now: datetime) -> timedelta:
 def _payload(draft: Draft, id: str) -> Payload:
     channel, _, name = (draft.to or f"{SCHEDULE}:{id}").partition(":")
     if not (channel and name):
-        raise WrongUsage(f"{draft.to!r} is no conversation; give CHANNEL:CONVERSATION")
+        raise WrongUsage(f"{draft.to!r} is not a conversation; give CHANNEL:CONVERSATION")
     return {
         "kind": "message",
         "channel": channel,
@@ -363,7 +363,7 @@ async def add_schedule(store: Store, draft: Draft, *, actor: str) -> Schedule:
 
 
 async def pause_schedule(store: Store, id: str, *, actor: str) -> Schedule:
-    """Pause a schedule until somebody resumes it, also over restarts. Raises Unknown."""
+    """Pause a schedule until somebody resumes it, even over restarts. Raises Unknown."""
     schedules = Schedules(store)
     schedule = await schedules.find(id)
     if schedule.paused_at is None:

@@ -1,4 +1,4 @@
-"""A part of a store, as a caller sees it who may not see everything."""
+"""The part of a store that a caller with limits may see."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ KEPT = timedelta(days=8)
 STEP = timedelta(hours=1)
 """Longest span of history that one transaction adds up."""
 SETTING = "statistics"
-"""Name of the setting that holds up to when history is added up."""
+"""Name of the setting that holds the end of the added-up history."""
 
 WindowName = Literal["hour", "day", "week"]
 
@@ -115,7 +115,7 @@ class Statistics(Protocol):
     async def roll_up(self, until: datetime) -> datetime | None:
         """Add the next span of history to the sums, at most up to `until`.
 
-        Returns the end of what is added, None if another process is at it."""
+        Returns the end of what is added, None if another process is doing it."""
 
     async def by_bucket(
         self, window: Window, since: datetime, queue: str, targets: Sequence[str] | None

@@ -173,7 +173,7 @@ class Connections:
         )
 
     async def again(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Run a whole transaction, and again if the server aborted it for another's sake."""
+        """Run a whole transaction, and again if the server aborted it in favour of another."""
         with translate_errors():
             for tries_left in reversed(range(TRIES)):
                 try:

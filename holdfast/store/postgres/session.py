@@ -82,7 +82,7 @@ class Session:
 
     @property
     def reconnected_for(self) -> timedelta:
-        """Time since the last reconnect. The first connection is no reconnect."""
+        """Time since the last reconnect. The first connection does not count."""
         if self.connections <= 1:
             return timedelta.max
         return timedelta(seconds=time.monotonic() - self._connected_at)

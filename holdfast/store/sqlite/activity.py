@@ -1,4 +1,4 @@
-"""Frames of the activity stream, stored in the transaction they tell of: one row per commit."""
+"""Frames of the activity stream, stored in the transaction they describe: one row per commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- The activity stream: rows of frames, written in the transaction they tell of.
+-- The activity stream: rows of frames, written in the transaction they describe.
 
 -- name: activity_agent
 -- the default agent, and whether the stream is on

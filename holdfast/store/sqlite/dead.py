@@ -151,7 +151,7 @@ def _replay_row(row: Sequence[Any], new_id: int) -> list[Any]:
 
 
 def _payload_to_replay(text: str) -> Any:
-    """Return the payload to store again; an unreadable one stays so, its text kept."""
+    """Return the payload to store again; an unreadable one keeps its text and stays unreadable."""
     payload = payload_of(text)
     return {"kind": UNREADABLE, "message": text} if isinstance(payload, Unreadable) else payload
 

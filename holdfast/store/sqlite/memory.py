@@ -47,7 +47,7 @@ MOMENTS = ("created_at", "updated_at", "deleted_at")
 BEFORE_ALL = ("", "", "")
 _TOMBSTONE = {"nth": 0, "content": "", "hash": "", "model": "", "deleted": 1, "embedding": None}
 TOMBSTONE_AGE = timedelta(days=1)
-"""Least age of tombstones: they hold off late writers, and none is a day late."""
+"""Least age of tombstones: they stop late writers, and no writer is a day late."""
 
 
 class SqliteObservationStore:

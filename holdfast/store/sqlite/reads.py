@@ -49,7 +49,7 @@ TABLES = 4
 CONDITIONS = {
     "sent_by": "sent_by = :sent_by",
     "channels": "channel_of(event) in (select value from json_each(:channels))",
-    # A payload changed by hand may be no JSON: it belongs to no agent.
+    # A payload changed by hand may not be JSON: then it belongs to no agent.
     "agents": "iif(queue = 'inbox', target, "
     "iif(json_valid(event), json_extract(event, '$.agent'), '')) "
     "in (select value from json_each(:agents))",

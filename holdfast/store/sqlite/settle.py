@@ -145,7 +145,7 @@ def keep_attempts(db: Writing, failures: Sequence[list[Any]]) -> None:
 def _leave_lane(db: Writing, event: Event) -> None:
     """Take an event out of its lane; the next one there is visible from now on.
 
-    The trigger that gives the lane its head knows the time of SQLite's own clock only."""
+    The trigger that gives the lane its head only knows the time of SQLite's own clock."""
     params = {"id": event.id, "queue": event.queue, "lane": event.lane, "now": db.now}
     following = db.connection.execute(SQL["next_of_lane"], params).fetchone()
     db.connection.execute(SQL["leave_lane"], params)

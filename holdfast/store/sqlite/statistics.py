@@ -67,7 +67,7 @@ def _micros_of(window: Window) -> int:
 
 
 def _next_span(connection: Connection, last: int) -> tuple[int | None, int]:
-    """Return up to when history is added up, None if nowhere, and where to begin."""
+    """Return the end of the added-up history, None if there is none, and where to begin."""
     mark = read_setting(connection, SETTING)
     has_history = connection.execute(SQL["has_history"]).fetchone() is not None
     # There is nothing to count in spans before the last one of an empty history.

@@ -53,7 +53,7 @@ _EVENT_DEFAULTS: dict[str, Any] = {
 
 @dataclass(slots=True, kw_only=True)
 class ImportReport:
-    """Numbers of imported rows by what they are; `known` rows were in the target already.
+    """Numbers of imported rows by kind; `known` rows were in the target already.
 
     `kept` names the schema that keeps the old tables, `left` the rows of tables that have no
     counterpart."""

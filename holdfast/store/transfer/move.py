@@ -34,7 +34,7 @@ BATCH_BYTES = 8 * 1024**2
 WAIT_FOR_TURNS = timedelta(minutes=1)
 POLL_SECONDS = 0.1
 LONGEST_KEY = 100
-COMPLETE = "the target is complete: run the move again to end it"
+COMPLETE = "the target is complete: run the move again to finish it"
 
 OnProgress = Callable[[str, int, int], None]
 """Called with the name of a step, the rows done so far, and the rows of all tables."""

@@ -84,7 +84,8 @@ class SqliteDatabase:
                 raise translate_error(error, self.path) from error
         else:
             return
-        # Somebody wrote a text by hand that is not UTF-8. Reading all texts so would be slower.
+        # Somebody wrote a text by hand that is not UTF-8. Reading all texts this way would be
+        # slower.
         self._connection.text_factory = _decode
         yield from self._rows(table, last if isinstance(last, tuple | list | None) else (last,))
 

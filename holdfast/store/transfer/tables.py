@@ -16,7 +16,7 @@ STATE_KEYS = "move/"
 """Settings with these keys describe a move itself, and stay behind."""
 
 SUMS = "statistics"
-"""The setting that says how far history is added up; the sums themselves stay behind."""
+"""The setting that says how far history is added up. Like the sums themselves, it stays behind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class _Import:
         event_id, is_live = self._messages.get(str(record["message_id"]), (None, False))
         is_question = record["role"] == "user"
         if is_question and (is_live or record["message_id"] in self._imported_before):
-            # A live message is its own line, also if an earlier import has stored it.
+            # A live message is its own line, even if an earlier import has stored it.
             return
         if not is_question or event_id is None or event_id in self._lined:
             event_id = self._rows.draw()
@@ -247,7 +247,7 @@ def _unknown_status(status: Any, known: tuple[str, ...]) -> str | None:
 
 
 def _parse_json(record: Record, name: str, kind: type) -> Record:
-    """Return a column that holds JSON, if it does; any other text under its own name."""
+    """Return the value of a JSON column by its name; any other text inside a list or object."""
     text = record.get(name)
     if not text:
         return {}

@@ -37,7 +37,7 @@ _HALVES = frozenset(("d8", "d9", "da", "db", "dc", "dd", "de", "df"))
 class Fitter:
     """Changes rows of SQLite into rows that PostgreSQL can hold, and counts changed values.
 
-    A person may have written anything by hand: NUL in texts, JSON that is none, moments out of
+    A person may have written anything by hand: NUL in texts, text that is not JSON, moments out of
     range. Each such value becomes the nearest one that can be stored."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ _FITS: dict[Kind, Callable[[Any], Any]] = {
 
 
 def canonical_json(text: str) -> str:
-    """Return JSON in one form for equal values; text that is no JSON as a JSON string."""
+    """Return JSON in one form for equal values; text that is not JSON as a JSON string."""
     try:
         return _dump(parse_json(text, strict=True))
     except (ValueError, RecursionError):
