@@ -14,7 +14,7 @@ create table if not exists agent.migration (
 
 -- TimescaleDB comes before the first script, which looks for it. If the library is not preloaded,
 -- creating the extension would end the session. A parameter that the library defines shows whether
--- it is, also to roles that may not read settings.
+-- it is, even to roles that may not read settings.
 do $$
 begin
     if pg_catalog.to_regclass('agent.event_hist') is null

@@ -12,7 +12,7 @@
 --
 -- Functions that commit at once (put with _at_once, settle) lock their lanes first and write heads
 -- themselves: they run with holdfast.lanes = 'held', which switches the triggers off. Everything
--- else, also a caller's long transaction, goes through the triggers and holds lane locks only while
+-- else, even a caller's long transaction, goes through the triggers and holds lane locks only while
 -- it commits.
 
 create or replace function agent.lane_bucket(_queue text, _lane text) returns int4
@@ -70,8 +70,8 @@ begin
       ) as first
       where not first.head
     );
-    -- By id alone. In a join, a planner that believes the table to be empty reads all of it; so
-    -- say statistics that were gathered while another transaction filled it.
+    -- By id alone. In a join, a planner that believes the table to be empty reads all of it. It
+    -- believes so after statistics were gathered while another transaction filled the table.
     with promoted as
     ( update agent.event as event
       set head = true, vt = greatest(event.vt, _now), updated_at = _now

@@ -8,7 +8,7 @@
 --   longest_waiting  the ready events that wait longest
 --   next_due         when to look again
 --
--- Events are changed by `id = any (…)` and never in a join; 027-settings.sql says why.
+-- Events are changed by `id = any (…)` and never in a join; 028-settings.sql says why.
 
 -- _at_most limits each target, and targets are then read in the order given; a null entry shares
 -- the limit of the target before it. Without it targets are read in random order.

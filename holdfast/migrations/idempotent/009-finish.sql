@@ -80,7 +80,7 @@ $$;
 -- A further argument would make a second function of the name.
 drop function if exists agent.ack_event(int8);
 
--- Returns acked (also when it was before), busy (a worker holds it) or unknown.
+-- Returns acked (even if it was acked before), busy (a worker holds it) or unknown.
 create or replace function agent.ack_event(_id int8, _queue text default 'outbox') returns text
 language plpgsql security invoker
 as $$

@@ -88,7 +88,7 @@ create or replace function agent.activity_span(out first int8, out next int8)
 language plpgsql security invoker
 as $$
 begin
-    -- Waits for other processes: `next` comes after everything committed, for all who ask at once.
+    -- Waits for other processes, so that `next` comes after everything committed, for every caller.
     while agent.place_activity(_wait => true) > 0 loop
     end loop;
     next := (select place + 1 from agent.activity_end);

@@ -59,7 +59,7 @@ end
 $$;
 
 -- Adds at most an hour of history, up to _until, and drops buckets that no chart shows; a history
--- without events is added whole. Returns the end of what is added; null if another process is at
+-- without events is added whole. Returns the end of what is added; null if another process is doing
 -- it. A transaction that commits an event long after it ended is not counted.
 create or replace function agent.roll_up(_until timestamptz) returns timestamptz
 language plpgsql security invoker
