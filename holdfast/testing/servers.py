@@ -123,7 +123,7 @@ def timescale(*, durable: bool = False) -> Iterator[str]:
             assert process.stdout is not None
             if not (url := process.stdout.readline().decode().strip()):
                 process.wait(START_SECONDS)
-                raise Unavailable(_text(errors) or "tools/timescaledb said nothing")
+                raise Unavailable(_text(errors) or "tools/timescaledb printed nothing")
             yield url
 
 

@@ -33,7 +33,7 @@ class Crowd(ABC):
 
     title: str
     per_second: int = 20
-    """Messages in a second of a measurement that does not queue up."""
+    """Messages per second in a measurement, slow enough that none queues up."""
     needs_http: bool = False
     """Whether the platform calls the app, which must therefore serve HTTP."""
     poll_seconds: float = 0.5

@@ -110,7 +110,7 @@ class LocalDiscord:
     async def say(
         self, text: str, *, user: str = ADA, room: str = GENERAL, **further: Any
     ) -> Message:
-        """Write a message, which the gateway tells the bot. Returns it."""
+        """Write a message, which the gateway sends to the bot. Returns it."""
         message = self.guild.post(self.guild.rooms[room], user, text, **further)
         await self.deliver(message)
         return message

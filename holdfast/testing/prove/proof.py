@@ -38,7 +38,7 @@ UNDISTURBED = -1
 """The seed of the run without faults."""
 DUPLICATE_EVERY = 5
 QUIET_FOR = timedelta(seconds=3)
-"""A run has ended when nothing was ready or changed for so long."""
+"""A run has ended when nothing has been ready or changed for this long."""
 END_WITHIN = timedelta(seconds=90)
 
 

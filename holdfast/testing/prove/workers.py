@@ -87,4 +87,4 @@ def _end_of(file: int) -> str:
     size = os.fstat(file).st_size
     text = os.pread(file, LAST_WORDS, max(0, size - LAST_WORDS)).decode(errors="replace")
     lines = text.strip().splitlines()
-    return lines[-1] if lines else "it ended without a word"
+    return lines[-1] if lines else "it ended without any output"

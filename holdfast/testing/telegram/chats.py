@@ -52,7 +52,7 @@ class Chats:
         }
         self.messages: defaultdict[int, list[Message]] = defaultdict(list)
         self.taken_at: dict[int, float] = {}
-        """Time of each message. Telegram itself tells seconds alone."""
+        """Time of each message. Telegram itself gives whole seconds only."""
         self.uploads: dict[str, Upload] = {}
         self.blocked: set[int] = set()
         self.moved: dict[int, int] = {}

@@ -303,7 +303,7 @@ async function answer(event) {
   }
 }
 
-// The thread of a message that was just sent opens with its first answer, as the eye expects it.
+// The thread of a message that was just sent opens when its first answer comes.
 function openNewThread() {
   const room = state.rooms.find((one) => one.id === state.room);
   const last = room?.messages.filter((message) => !message.thread_ts).at(-1);
