@@ -1,4 +1,4 @@
-# What a person or a machine runs here; `make` alone lists it.
+# Targets for people and CI; `make` alone lists them.
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
   $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 BIN := .venv/bin

@@ -36,7 +36,7 @@ ASK = """(text) => new Promise((resolve) => {
 
 
 async def first_token(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
-    """Measure in a real Chromium; without one there is no row."""
+    """Measure in a real Chromium; without one, leave the row out."""
     path = _chromium()
     if path is None:
         return

@@ -64,7 +64,7 @@ async def _drain(url: str, count: int) -> None:
 
 
 def resident() -> int:
-    """Return the resident bytes of this process, or its maximum if the system tells only that."""
+    """Return the resident bytes of this process, or its maximum if the system gives only that."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * resource.getpagesize()

@@ -124,7 +124,7 @@ def _answer(putter: subprocess.Popen[str]) -> str:
 
 
 async def _pick_up(engine: Engine, url: str, waiter: ChatStore, scale: Scale) -> Row:
-    """Compare the medians of the time from the put until the other process hears of it."""
+    """Compare the medians of the time from the put until the other process is notified."""
     feed = Feed(Shape.MANY, next(NUMBERS) * FEED_SIZE)
     async with open_store(url) as store:
         runs = [_hearing(store, waiter, feed, how) for how in WAYS[:2]]

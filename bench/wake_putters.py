@@ -51,7 +51,7 @@ async def open_stores(stack: AsyncExitStack, url: str, name: str, count: int) ->
 
 
 async def main(url: str, number: int, stores: int, callers: int) -> None:
-    """Read lines like "after 200": put so many messages. Answers each with the seconds it took."""
+    """Read lines like "after 200" and put that many messages. Answers with the seconds it took."""
     feed = Feed(Shape.MANY, number * FEED_SIZE)
     async with AsyncExitStack() as stack:
         opened = await open_stores(stack, url, f"putter-{number}", stores)

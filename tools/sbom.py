@@ -27,7 +27,7 @@ def main(target: str = "sbom.json") -> int:
 
 
 def bill(root: Path) -> dict[str, Any]:
-    """Make the bill; the same lock makes the same one."""
+    """Make the bill of materials; the same lock gives the same bill."""
     lock = root / f"{LOCKS[0]}.txt"
     locked = pins(lock)
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]

@@ -34,7 +34,7 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One line of the source, what stands there instead, and the tests that should notice."""
+    """One line of the source, its replacement, and the tests that should notice."""
 
     name: str
     engine: str

@@ -56,9 +56,9 @@ TRACEBACK = """Traceback (most recent call last):
 {error}: {text}
 """
 DEAD_EVERY = 40
-"""Of the generated dead letters, one in so many stays one."""
+"""One of this many generated dead letters stays a dead letter."""
 
-# Of whom, what, how it was learned, and the message that it was learned from.
+# The person, the fact, how it was learned, and the message that it was learned from.
 OBSERVATIONS = (
     (
         "slack:id:Ada",
