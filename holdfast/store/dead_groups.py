@@ -104,9 +104,18 @@ def group_id(queue: str, target: str, error_class: str | None, cause: str) -> st
 class DeadGroups:
     """The dead letters of a store in groups. `default` is the agent of messages that name none."""
 
-    def __init__(self, store: Store, default: str = "") -> None:
+    def __init__(
+        self,
+        store: Store,
+        default: str = "",
+        *,
+        most_changed: int = MOST_CHANGED,
+        batch: int = BATCH,
+    ) -> None:
         self._store = store
         self._default = default
+        self._most_changed = most_changed
+        self._batch = batch
         self._dialect: Dialect = dialect_of(store)
 
     async def all(self, queue: str | None = None) -> list[DeadGroup]:
@@ -141,9 +150,9 @@ class DeadGroups:
         """Retry dead letters. Those with an unknown effect need a decision, `assume`."""
         dead_ids = await self._select(which)
         allowed = [id_ for id_, kind in dead_ids if assume is not None or kind != EFFECT_UNKNOWN]
-        ids, count = allowed[:MOST_CHANGED], 0
-        for start in range(0, 0 if dry_run else len(ids), BATCH):
-            batch = Filter(ids=ids[start : start + BATCH])
+        ids, count = allowed[: self._most_changed], 0
+        for start in range(0, 0 if dry_run else len(ids), self._batch):
+            batch = Filter(ids=ids[start : start + self._batch])
             count += len(await self._store.retry(batch, actor=actor, assume=assume))
         return ChangeResult(
             count=len(ids) if dry_run else count,
@@ -154,9 +163,9 @@ class DeadGroups:
     async def discard(self, which: Selection, *, actor: str, dry_run: bool = False) -> ChangeResult:
         """Discard dead letters: payload and error are erased."""
         dead_ids = [id_ for id_, _ in await self._select(which)]
-        ids, count = dead_ids[:MOST_CHANGED], 0
-        for start in range(0, 0 if dry_run else len(ids), BATCH):
-            batch = Filter(ids=ids[start : start + BATCH])
+        ids, count = dead_ids[: self._most_changed], 0
+        for start in range(0, 0 if dry_run else len(ids), self._batch):
+            batch = Filter(ids=ids[start : start + self._batch])
             count += len(await self._store.discard(batch, actor=actor))
         return ChangeResult(
             count=len(ids) if dry_run else count, skipped=0, more=len(dead_ids) > len(ids)
@@ -250,9 +259,9 @@ class DeadGroups:
         """Return ids and error classes of selected letters, newest first, one more than allowed."""
         if which.group is not None:
             group = await self.find(which.group)
-            ids = [] if group is None else await self.dead_ids(group, limit=MOST_CHANGED + 1)
+            ids = [] if group is None else await self.dead_ids(group, limit=self._most_changed + 1)
             return [] if group is None else [(id_, group.error_class) for id_ in ids]
-        rows = await self._rows(which, None, MOST_CHANGED + 1)
+        rows = await self._rows(which, None, self._most_changed + 1)
         return [(id_, error_class) for id_, error_class, _ in rows]
 
     async def _rows(

@@ -12,7 +12,6 @@ from holdfast.queue.event import OUTBOX
 from holdfast.queue.journal import EFFECT_UNKNOWN
 from holdfast.queue.outcome import Dead
 from holdfast.queue.store import Filter, Store
-from holdfast.store import dead_groups
 from holdfast.store.dead_groups import KEEP_NOTES, DeadGroups, Selection, cause_of
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
@@ -126,13 +125,11 @@ async def test_filters_select_by_queue_agent_class_and_text(store: Store) -> Non
 
 
 async def test_a_call_changes_a_bounded_number_and_says_that_more_are_left(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store,
 ) -> None:
     for number in range(5):
         await bury(store, f"order {number}")
-    monkeypatch.setattr(dead_groups, "MOST_CHANGED", 3)
-    monkeypatch.setattr(dead_groups, "BATCH", 2)
-    groups = DeadGroups(store)
+    groups = DeadGroups(store, most_changed=3, batch=2)
     [group] = await groups.all()
 
     first = await groups.discard(Selection(group=group.id), actor=ACTOR)
