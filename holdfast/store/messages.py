@@ -91,11 +91,19 @@ class MessageSearch:
     """Finds messages that a caller may see."""
 
     def __init__(
-        self, store: Store, scope: Scope | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        scope: Scope | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        first_window: int = FIRST_WINDOW,
+        most_searched: int = MOST_SEARCHED,
     ) -> None:
         self._store = store
         self._dialect: Dialect = dialect_of(store)
         self._clock = clock
+        self._first_window = first_window
+        self._most_searched = most_searched
         self._sent_by = None if scope is None else scope.sent_by
         limits = {} if scope is None else scope.as_params
         self._scope = [f"({self._dialect.conditions[name]})" for name in limits]
@@ -138,8 +146,8 @@ class MessageSearch:
         self, which: MessageFilter, before_id: int, after_id: int
     ) -> AsyncIterator[_Window]:
         """Yield windows, each twice as large as the last, until enough was examined."""
-        size, searched, begun_at = FIRST_WINDOW, 0, self._clock()
-        while searched < MOST_SEARCHED:
+        size, searched, begun_at = self._first_window, 0, self._clock()
+        while searched < self._most_searched:
             bound = await self._batch_bound(which, before_id, size)
             window = _Window(before_id, max(bound, after_id), is_last=bound <= after_id)
             yield window

@@ -5,13 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.journal import JournalEntry, Step
 from holdfast.queue.outcome import Dead, Done, Snooze
 from holdfast.queue.store import Filter, Store
-from holdfast.store import messages
 from holdfast.store.messages import MessageFilter, MessageSearch, State
 from holdfast.store.scoped import Scope
 from holdfast.testing.clock import Clock
@@ -143,18 +140,15 @@ async def test_newer_messages_are_found_by_since_id(store: Store) -> None:
     assert [event.id for event, _ in found.messages] == [new]
 
 
-async def test_a_search_for_little_ends_and_says_where_to_go_on(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_search_for_little_ends_and_says_where_to_go_on(store: Store) -> None:
     needle = await say(store, "needle")
     await store.put(
         [NewEvent(event={"kind": "message", "message": "hay"}, target="coder") for _ in range(120)]
     )
-    monkeypatch.setattr(messages, "FIRST_WINDOW", 10)
-    monkeypatch.setattr(messages, "MOST_SEARCHED", 40)
+    search = MessageSearch(store, first_window=10, most_searched=40)
     which, pages, before_id, seen = MessageFilter(text="needle"), 0, None, list[int]()
     while True:
-        found = await MessageSearch(store).find(which, before_id=before_id)
+        found = await search.find(which, before_id=before_id)
         pages, before_id = pages + 1, found.next_before_id
         seen += [event.id for event, _ in found.messages]
         if before_id is None:
@@ -165,15 +159,13 @@ async def test_a_search_for_little_ends_and_says_where_to_go_on(
     assert pages == 2
 
 
-async def test_a_slow_search_ends_by_the_clock(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_search_ends_by_the_clock(store: Store) -> None:
     for number in range(30):
         await say(store, str(number))
-    monkeypatch.setattr(messages, "FIRST_WINDOW", 10)
     now = iter(range(100))
+    search = MessageSearch(store, clock=lambda: next(now), first_window=10)
 
-    found = await MessageSearch(store, clock=lambda: next(now)).find(MessageFilter(text="none"))
+    found = await search.find(MessageFilter(text="none"))
 
     assert found.messages == []
     assert found.next_before_id is not None
