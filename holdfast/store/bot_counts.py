@@ -29,9 +29,12 @@ class BotCounts:
     All are one stored value, which is replaced only if no other process has replaced it since it
     was read. It holds no names, and forgets what is older than the window."""
 
-    def __init__(self, store: Store, channel: str) -> None:
+    def __init__(
+        self, store: Store, channel: str, *, most_conversations: int = MOST_CONVERSATIONS
+    ) -> None:
         self._store = store
         self._key = f"bots/{channel}"
+        self._most_conversations = most_conversations
 
     async def count(self, conversation: str) -> bool:
         """Count a message. Returns False if it is over the limit."""
@@ -43,7 +46,7 @@ class BotCounts:
             own = counted.pop(name, [])
             if len(own) >= MOST_ANSWERS:
                 return False
-            newest = dict([*counted.items(), (name, [*own, now])][-MOST_CONVERSATIONS:])
+            newest = dict([*counted.items(), (name, [*own, now])][-self._most_conversations :])
             if await self._replace(before, newest):
                 return True
 

@@ -11,7 +11,6 @@ import pytest
 from holdfast.channels.admission import Admission, Rules, Sender, rules_of
 from holdfast.queue.store import Store
 from holdfast.settings.channels.table import ChannelTable
-from holdfast.store import bot_counts
 from holdfast.store.bot_counts import MOST_ANSWERS, WINDOW, BotCounts
 from holdfast.store.pairing import open_pairings
 from holdfast.testing.clock import Clock
@@ -137,11 +136,8 @@ async def test_the_limit_of_bots_holds_over_all_processes(another_store: StoreFa
     assert await admitted(admissions[1], 1, **robot) == 1
 
 
-async def test_the_counts_of_bots_are_bounded_and_name_nobody(
-    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bot_counts, "MOST_CONVERSATIONS", 2)
-    counts = BotCounts(store, "post")
+async def test_the_counts_of_bots_are_bounded_and_name_nobody(store: Store, clock: Clock) -> None:
+    counts = BotCounts(store, "post", most_conversations=2)
     for number in range(3):
         clock.tick(seconds=1)
         await counts.count(f"post:ada{number}")
