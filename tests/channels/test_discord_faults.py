@@ -33,6 +33,15 @@ __all__ = ["discord"]
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
+def limit(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    """Run all bots within these limits."""
+    monkeypatch.setattr(
+        factory,
+        "access_of",
+        lambda *given: replace(access_of(*given), limits=replace(QUICK, **limits)),
+    )
+
+
 @pytest.fixture
 def settings(database_url: str, tmp_path: Path) -> Settings:
     return Settings(home=tmp_path, database=database_url, pairing="open")
@@ -80,13 +89,8 @@ async def test_a_send_of_unknown_end_is_repeated_with_its_nonce(
 async def test_a_send_of_unknown_end_is_looked_up_after_discord_forgot_its_nonce(
     settings: Settings, discord: LocalDiscord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from datetime import timedelta
-
-    from holdfast.channels.discord import post
-    from holdfast.testing.discord import rest
-
-    monkeypatch.setattr(post, "NONCE_WINDOW", timedelta(0))
-    monkeypatch.setattr(rest, "NONCE_SECONDS", 0.0)
+    limit(monkeypatch, nonce_window=timedelta(0))
+    discord.rest.nonce_seconds = 0.0
     discord.faults.plan("create_message", "drop_after")
     app = quick_harness(echo)
     async with running(app, settings):
@@ -163,11 +167,7 @@ async def test_a_gap_brings_no_more_than_its_limits_of_number_and_age(
     limits: dict[str, Any],
     wanted: list[str],
 ) -> None:
-    monkeypatch.setattr(
-        factory,
-        "access_of",
-        lambda *given: replace(access_of(*given), limits=replace(QUICK, **limits)),
-    )
+    limit(monkeypatch, **limits)
     async with running(quick_harness(echo), settings):
         pass
     for number in range(3):

@@ -36,6 +36,8 @@ class Limits:
     """Most lines of a thread that an agent gets, the newest ones."""
     download_bytes: int = 20 * 1024 * 1024
     """Size of the largest file that is downloaded."""
+    nonce_window: timedelta = timedelta(minutes=2)
+    """Time in which Discord knows a nonce again for certain; it says: a few minutes."""
     upload_bytes: int = 10 * 1024 * 1024
     """Size of the largest file that is sent. Discord takes larger ones only in boosted servers."""
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 LONGEST_PART = 2000
 """Characters of one message."""
-NONCE_WINDOW = timedelta(minutes=2)
-"""Time in which Discord knows a nonce again for certain; it says: a few minutes."""
 LOOK_BACK = timedelta(seconds=10)
 """A look-up starts this much before the send, since clocks may differ."""
 LOOK_UP_MESSAGES = 1000
@@ -129,7 +127,7 @@ class Post:
         both, the message is a growing answer."""
         if self.since is None:
             return None
-        compares_nonces = datetime.now(UTC) - self.since < NONCE_WINDOW
+        compares_nonces = datetime.now(UTC) - self.since < self.bot.access.limits.nonce_window
         with self.bot.translating():
             history = self._room.history(limit=LOOK_UP_MESSAGES, after=self.since - LOOK_BACK)
             async for message in history:

@@ -21,8 +21,6 @@ from holdfast.testing.discord.guild import (
 from holdfast.testing.faults import Fault, Faults
 
 LONGEST_CONTENT = 2000
-NONCE_SECONDS = 300.0
-"""Seconds for which a nonce is compared. Discord says: a few minutes."""
 PAGE, MOST_PER_PAGE = 50, 100
 MESSAGE_CONTENT_LIMITED = 1 << 19
 """Flag of an application whose Message Content Intent is on in the developer portal."""
@@ -88,6 +86,8 @@ class Rest:
         """Rooms in which the bot showed that it types, once for each request."""
         self.whispers: list[str] = []
         """Texts that only the person who pressed a button can see."""
+        self.nonce_seconds = 300.0
+        """Seconds for which a nonce is compared. Discord says: a few minutes."""
         self.answered_interactions: dict[str, dict[str, Any]] = {}
         self.application_flags = MESSAGE_CONTENT_LIMITED
         self.gateway_address = ""
@@ -209,7 +209,7 @@ class Rest:
         nonce = str(given.get("nonce") or "")
         if nonce and given.get("enforce_nonce"):
             created_at, known = self._nonces.get(nonce, (0.0, None))
-            if known is not None and time.monotonic() - created_at < NONCE_SECONDS:
+            if known is not None and time.monotonic() - created_at < self.nonce_seconds:
                 return json_response(known)
         _check_content(given, uploads)
         further = {key: given[key] for key in ("components", "nonce") if given.get(key)}
