@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -43,12 +44,13 @@ class Fence:
 
 
 @asynccontextmanager
-async def signed_in(slack: FakeSlack) -> AsyncIterator[SlackChannel]:
+async def signed_in(slack: FakeSlack, **further: Any) -> AsyncIterator[SlackChannel]:
     access = Access(
         name="SLACK_BOT_TOKEN",
         bot_token=slack.bot_token,
         app_token=slack.app_token,
         api_url=slack.api_url,
+        **further,
     )
     channel = SlackChannel([access])
 

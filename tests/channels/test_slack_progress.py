@@ -8,14 +8,13 @@ import time
 import pytest
 
 from holdfast.agents.turn import Turn
-from holdfast.channels.slack import thread_status
+from holdfast.channels.slack.access import Limits
+from holdfast.channels.slack.thread_status import METHOD, SET_EVERY
 from holdfast.settings import Settings
 from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.workspace import DIRECT
 from tests.channels.test_slack_previews import Fence, draft_of, signed_in
 from tests.steps import finished, quick_harness, running
-
-METHOD = thread_status.METHOD
 
 
 @pytest.fixture
@@ -68,11 +67,9 @@ async def test_a_status_waits_as_long_as_slack_asks(slack: FakeSlack) -> None:
         await slack.until(lambda: not slack.workspace.statuses)
 
 
-async def test_a_status_that_slack_would_remove_is_set_again(
-    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(thread_status, "REFRESH_AFTER", thread_status.SET_EVERY / 100)
-    async with signed_in(slack) as channel:
+async def test_a_status_that_slack_would_remove_is_set_again(slack: FakeSlack) -> None:
+    limits = Limits(refresh_status_after=SET_EVERY / 100)
+    async with signed_in(slack, limits=limits) as channel:
         ts = await slack.mention("read")
         progress = channel.open_progress(draft_of(ts), Fence())
         assert progress is not None

@@ -24,6 +24,8 @@ class Limits:
     """Delay of a response while Slack is unreachable."""
     name_seconds: float = 2.0
     """Seconds to wait for a name; after that the id is used."""
+    refresh_status_after: timedelta = timedelta(seconds=100)
+    """Slack removes a status after two minutes. One that still holds is set again before."""
     page: int = 200
     """Messages that one request reads."""
     thread_lines: int = 200

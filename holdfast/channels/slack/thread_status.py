@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 METHOD = "assistant.threads.setStatus"
 SET_EVERY = timedelta(seconds=1)
 """Least time between two changes of one status."""
-REFRESH_AFTER = timedelta(seconds=100)
-"""Slack removes a status after two minutes. One that still holds is set again before."""
 LONGEST_STATUS = 200
 """Characters of a status."""
 UNSUPPORTED = ("missing_scope", "not_allowed_token_type", "unknown_method", "status_404")
@@ -70,8 +68,9 @@ class ThreadStatus(Progress):
             log.warning(Entry(SLACK_PROGRESS_FAILED, error=error))
 
     async def _wait_for_change(self) -> None:
+        refresh_after = self._workspace.access.limits.refresh_status_after
         with suppress(TimeoutError):
-            async with asyncio.timeout(REFRESH_AFTER.total_seconds()):
+            async with asyncio.timeout(refresh_after.total_seconds()):
                 await self._changed.wait()
         self._changed.clear()
 
