@@ -48,10 +48,6 @@ WAKE_OTHERS_EVERY = timedelta(seconds=1)
 """Least time between wake-ups that a full process sends to others: each costs them a claim."""
 
 
-BUSY_AFTER = timedelta(seconds=1)
-"""Time with all slots taken after which a process asks for no more wake-ups."""
-
-
 class Consumer:
     """Works one queue until told to stop. A failing handler or a database outage never ends it."""
 
@@ -209,7 +205,7 @@ class Consumer:
         now = time.monotonic()
         if self._full_since is None:
             self._full_since = now
-        elif self._expects and now - self._full_since > BUSY_AFTER.total_seconds():
+        elif self._expects and now - self._full_since > self.policy.busy_after.total_seconds():
             self._expects = False
             await self._store.expect(self.policy.queue, is_expected=False)
 

@@ -62,6 +62,8 @@ class Policy:
     start_stagger: timedelta = timedelta(0)
     wait_for_slot: timedelta = timedelta(seconds=1)
     """Longest wait of a turn that was claimed ahead; then any process may claim it."""
+    busy_after: timedelta = timedelta(seconds=1)
+    """Time with all slots taken after which a process asks for no more wake-ups."""
     let_go_within: timedelta = LET_GO_WITHIN
     """Time after the grace period for handlers to stop, and for outcomes to be stored."""
 

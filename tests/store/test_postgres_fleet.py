@@ -146,12 +146,12 @@ def test_a_transaction_of_a_sql_caller_sends_one_wake_up(
 
 
 async def test_a_consumer_with_all_slots_taken_asks_for_no_wake_ups(
-    url: str, listening: Listening, monkeypatch: pytest.MonkeyPatch
+    url: str, listening: Listening
 ) -> None:
-    monkeypatch.setattr("holdfast.queue.consumer.BUSY_AFTER", timedelta(0))
+    busy_at_once = policy(at_once=1, busy_after=timedelta(0))
     async with stores(url, 2) as [store, other]:
         gate = Gate()
-        async with consuming(store, gate, policy(at_once=1)) as consumer:
+        async with consuming(store, gate, busy_at_once) as consumer:
             await put(other)
             await until(lambda: gate.inside)
             notifications(listening)
