@@ -25,7 +25,7 @@ class HandedOn:
     status: str
 
 
-async def messages_ahead(store: Store, message: Event) -> tuple[int, int]:
+async def messages_ahead(store: Store, message: Event, most: int = MOST_AHEAD) -> tuple[int, int]:
     """Count the messages before a waiting one: in its lane, and ready ones of its agent."""
     dialect = dialect_of(store)
     params = {
@@ -38,18 +38,18 @@ async def messages_ahead(store: Store, message: Event) -> tuple[int, int]:
     ready = (
         "target = {target} and head and vt <= {now} and (vt < {vt} or (vt = {vt} and id < {id}))"
     )
-    for_agent = await _count(dialect, ready.format(**marks), params)
+    for_agent = await _count(dialect, ready.format(**marks), params, most)
     if message.lane is None:
         return 0, for_agent
     in_lane = f"lane = {marks['lane']} and {dialect.lane_order} < {marks['id']}"
     params = {"id": message.id, "lane": message.lane}
-    return await _count(dialect, f"{in_lane} and id < {marks['id']}", params), for_agent
+    return await _count(dialect, f"{in_lane} and id < {marks['id']}", params, most), for_agent
 
 
-async def _count(dialect: Dialect, where: str, params: dict[str, Any]) -> int:
+async def _count(dialect: Dialect, where: str, params: dict[str, Any], most: int) -> int:
     [(count,)] = await dialect.rows(
         f"select count(*) from (select 1 from {dialect.schema}event"
-        f" where queue = '{INBOX}' and {where} limit {MOST_AHEAD}) as ahead",
+        f" where queue = '{INBOX}' and {where} limit {most}) as ahead",
         params,
     )
     return int(count)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from holdfast.app import AgentHarness
 from holdfast.channels.buttons import question
 from holdfast.queue.journal import JournalEntry, Step
 from holdfast.queue.outcome import Dead, Done, Snooze
-from holdfast.store import progress
+from holdfast.store.progress import messages_ahead
 from tests.contract.http.steps import Api
 from tests.contract.http.test_message_status import hand_on
 from tests.contract.http.test_tokens import create, seen
@@ -34,12 +32,12 @@ async def test_a_waiting_message_knows_how_many_are_before_it(api: Api) -> None:
     assert (await status(api, third))["position"] == {"lane": 0, "agent": 0}
 
 
-async def test_messages_before_one_are_counted_up_to_a_limit(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "MOST_AHEAD", 3)
-    ids = [await api.say(str(number)) for number in range(6)]
-    assert (await status(api, ids[-1]))["position"]["lane"] == 3
+async def test_messages_before_one_are_counted_up_to_a_limit(api: Api) -> None:
+    for number in range(6):
+        await api.say(str(number))
+    [last] = await api.store.recent("inbox", limit=1)
+    assert await messages_ahead(api.store, last, most=3) == (3, 1)
+    assert await messages_ahead(api.store, last) == (5, 1)
 
 
 async def test_steps_have_durations_tokens_and_cost(api: Api, clock: Any) -> None:
