@@ -49,7 +49,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """Hits, latest conversation first. `next_before` is where to search on, None at the end."""
+    """Hits, latest conversation first. `next_before` is the id to go on from, None at the end."""
 
     hits: list[Hit]
     next_before: int | None
@@ -58,7 +58,11 @@ class SearchResult:
 class ConversationSearch:
     """Searches the conversations of a store, the latest first, some at a time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, *, batch: int = BATCH, most_searched: int = MOST_SEARCHED
+    ) -> None:
+        self._batch = batch
+        self._most_searched = most_searched
         self._conversations = Conversations(store)
         self._dialect = dialect_of(store)
 
@@ -73,16 +77,16 @@ class ConversationSearch:
     ) -> SearchResult:
         """Return up to `limit` conversations that contain all words, in any case."""
         words, hits, searched = fold(query).split()[:MOST_WORDS], list[Hit](), 0
-        while searched < MOST_SEARCHED:
+        while searched < self._most_searched:
             page = await self._conversations.recent(
-                scope, reader=reader, limit=BATCH, before_id=before_id
+                scope, reader=reader, limit=self._batch, before_id=before_id
             )
             found = await self._search(page, words, scope)
             for hit in found:
                 hits.append(hit)
                 if len(hits) == limit:
                     return SearchResult(hits=hits, next_before=hit.conversation.id)
-            if len(page) < BATCH:
+            if len(page) < self._batch:
                 return SearchResult(hits=hits, next_before=None)
             before_id, searched = page[-1].id, searched + len(page)
         return SearchResult(hits=hits, next_before=before_id)

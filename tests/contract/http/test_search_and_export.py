@@ -11,8 +11,13 @@ import httpx
 import pytest
 
 from holdfast.api.limits import Limits
-from holdfast.store import conversation_search
-from holdfast.store.conversation_search import cut_snippet, find_marks, pattern_of
+from holdfast.store.conversation_search import (
+    ConversationSearch,
+    cut_snippet,
+    find_marks,
+    pattern_of,
+)
+from holdfast.store.scoped import Scope
 from tests.contract.http.steps import Api
 from tests.contract.http.test_tokens import ask, create, say, seen
 from tests.contract.http.test_uploads import uploaded
@@ -114,18 +119,23 @@ async def test_older_versions_are_not_found(api: Api) -> None:
     assert await names(api, "because") == ["trip"]
 
 
-async def test_a_search_goes_on_where_it_ended(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation_search, "BATCH", 2)
-    monkeypatch.setattr(conversation_search, "MOST_SEARCHED", 2)
+async def test_a_search_goes_on_where_it_ended(api: Api) -> None:
     for number in range(5):
         await api.say(f"number {number}", conversation=str(number), **WEB)
-    found, path, pages = [], "/api/conversations/search?q=number", 0
-    while path:
-        page, path = await api.page(path)
-        found += [one["title"] for one in page]
-        pages += 1
-    assert found == [f"number {number}" for number in (4, 3, 2, 1, 0)]
-    assert pages == 3
+    search = ConversationSearch(api.store, batch=2, most_searched=2)
+    found, before_id = list[list[str]](), None
+    while True:
+        page = await search.search(Scope(), "number", before_id=before_id)
+        found.append([hit.conversation.title for hit in page.hits])
+        before_id = page.next_before
+        if before_id is None:
+            break
+    assert found == [["number 4", "number 3"], ["number 2", "number 1"], ["number 0"]]
+
+
+async def test_a_page_of_a_search_names_the_next_one(api: Api) -> None:
+    for number in range(5):
+        await api.say(f"number {number}", conversation=str(number), **WEB)
     first, following = await api.page("/api/conversations/search?q=number&limit=1")
     assert (first[0]["title"], bool(following)) == ("number 4", True)
     rest, _ = await api.page(following)
