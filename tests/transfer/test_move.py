@@ -203,18 +203,16 @@ def test_a_source_that_is_half_read_takes_work_again_after_a_failure(
     error: BaseException,
     filled: str,
     new_database: NewDatabase,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source, target = new_database(engine), new_database("sqlite")
     move(filled, source)
-    monkeypatch.setattr(moves, "BATCH_ROWS", 2)
 
     def fail(step: str, done: int, total: int) -> None:
         if step == "copying event":
             raise error
 
     with pytest.raises(HoldfastError, match=r"(no space left|interrupted); nothing was changed"):
-        move(source, target, on_progress=fail)
+        move(source, target, on_progress=fail, batch_rows=2)
     _change(source)
     assert move(source, target).rows
 

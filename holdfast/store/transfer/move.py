@@ -74,6 +74,7 @@ def move(
     dry_run: bool = False,
     wait: timedelta = WAIT_FOR_TURNS,
     on_progress: OnProgress = lambda step, done, total: None,
+    batch_rows: int = BATCH_ROWS,
 ) -> MoveReport:
     """Move everything from one database to another. Raises HoldfastError; then nothing changed.
 
@@ -85,7 +86,7 @@ def move(
         condition = _check_target(source, target_url)
         if dry_run:
             return _preview(source, target_url)
-        run = _Move(source, target_url, condition, wait, on_progress)
+        run = _Move(source, target_url, condition, wait, on_progress, batch_rows)
         try:
             report = run.run()
         except (Exception, KeyboardInterrupt) as error:
@@ -124,8 +125,10 @@ class _Move:
         condition: _Condition,
         wait: timedelta,
         on_progress: OnProgress,
+        batch_rows: int,
     ) -> None:
         self._source = source
+        self._batch_rows = batch_rows
         self._target_url = target_url
         self._condition = condition
         self._wait = wait
@@ -192,7 +195,7 @@ class _Move:
             self._advance(f"copying {table.name}", target.count(table))
         # Closed at once if a write fails: an open cursor would keep the source from being unlocked.
         with closing(self._source.rows(table, state.cursors.get(table.name))) as rows:
-            for batch in _batches(table, rows):
+            for batch in _batches(table, rows, self._batch_rows):
                 state.cursors[table.name] = _key(table, batch[-1])
                 with _naming(table, batch):
                     target.write(table, self._fitting(table, target, batch), state)
@@ -230,7 +233,7 @@ class _Move:
     def _digest(self, database: Database, table: Table, target: Target) -> Digest:
         digest = Digest(table, canonical=self._source.is_sqlite != target.is_sqlite)
         with closing(database.rows(table)) as found:
-            for batch in _batches(table, found):
+            for batch in _batches(table, found, self._batch_rows):
                 rows = batch if database is target else self._fitting(table, target, batch)
                 for row in rows:
                     digest.add(row)
@@ -242,12 +245,12 @@ class _Move:
         self._on_progress(step, self._done, self._total)
 
 
-def _batches(table: Table, rows: Iterator[Row]) -> Iterator[list[Row]]:
+def _batches(table: Table, rows: Iterator[Row], most: int) -> Iterator[list[Row]]:
     """Cut rows into batches by number and bytes; rows of one key stay together."""
     batch: list[Row] = []
     size = 0
     for row in rows:
-        is_full = len(batch) >= BATCH_ROWS or size >= BATCH_BYTES
+        is_full = len(batch) >= most or size >= BATCH_BYTES
         if is_full and _key(table, row) != _key(table, batch[-1]):
             yield batch
             batch, size = [], 0
