@@ -84,7 +84,7 @@ class Pairings(Protocol):
 def open_pairings(store: Store) -> Pairings:
     """Return the pairings in a store's database."""
     if is_sqlite(store):
-        from holdfast.store.sqlite.pairing import SqlitePairings
+        from holdfast.store.sqlite.access import SqlitePairings
 
         return SqlitePairings(sqlite_engine(store))
     from holdfast.store.postgres.pairing import PostgresPairings

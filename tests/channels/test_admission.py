@@ -206,7 +206,7 @@ async def test_without_codes_strangers_are_neither_stored_nor_told(store: Store)
 async def test_a_flood_of_strangers_is_logged_once_and_gets_no_further_codes(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("holdfast.store.sqlite.pairing.MOST_REQUESTS", 2)
+    monkeypatch.setattr("holdfast.store.sqlite.access.MOST_REQUESTS", 2)
     admission = Admission(store, "post", Rules())
     decisions = [await admission.decide(Sender(id=str(number))) for number in range(5)]
     assert [one.notice is not None for one in decisions] == [True, True, False, False, False]

@@ -95,8 +95,8 @@ async def test_an_approval_and_a_revocation_are_audited_by_a_pseudonym(store: St
 async def test_open_requests_of_a_channel_are_limited(
     another_store: StoreFactory, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"holdfast.store.{module}.pairing.MOST_REQUESTS", 5)
+    for module in ("sqlite.access", "postgres.pairing"):
+        monkeypatch.setattr(f"holdfast.store.{module}.MOST_REQUESTS", 5)
     stores = [await another_store() for _ in range(2)]
     found = await asyncio.gather(
         *(
