@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from holdfast.testing.databases import Databases
 from holdfast.testing.fixtures import available
 from tests.browser.operator import Operator, operator
 from tests.browser.pages import is_live
 from tests.browser.server import Server
+
+# Patience for busy machines; speed is measured elsewhere.
+expect.set_options(timeout=60_000)
 
 SCRIPT = Path(__file__).parents[2] / "tools" / "chromium"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]

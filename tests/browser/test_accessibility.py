@@ -11,7 +11,6 @@ from playwright.async_api import Browser, Page, expect
 from tests.browser.pages import CONTRAST, NAMELESS, exchanges, opened, say
 from tests.browser.server import Server
 
-expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PHONE = {"width": 360, "height": 640}

@@ -14,7 +14,6 @@ from tests.browser.pages import exchanges, opened, say
 from tests.browser.requests import ask
 from tests.browser.server import Server
 
-expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

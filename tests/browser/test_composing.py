@@ -12,7 +12,6 @@ from playwright.async_api import Browser, CDPSession, Page, expect
 from tests.browser.pages import exchanges, is_live, opened, say
 from tests.browser.server import Server
 
-expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MESSAGES = 500

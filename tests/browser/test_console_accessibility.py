@@ -12,7 +12,6 @@ from tests.browser.operator import DESKTOP, PHONE, operator
 from tests.browser.requests import ask, send
 from tests.browser.server import Server
 
-expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PAGES = {

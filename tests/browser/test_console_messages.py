@@ -19,7 +19,6 @@ from tests.browser.operator import PHONE, Operator, operator
 from tests.browser.requests import ask, send
 from tests.browser.server import Server
 
-expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MESSAGES = 100_000

@@ -18,7 +18,6 @@ from tests.browser.operator import Operator, operator
 from tests.browser.requests import send
 from tests.browser.server import Server
 
-expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LONGEST_TASK = 100

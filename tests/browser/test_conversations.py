@@ -13,7 +13,6 @@ from playwright.async_api import Browser, Locator, Page, expect
 from tests.browser.pages import exchanges, opened, say
 from tests.browser.server import Server
 
-expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

@@ -15,7 +15,6 @@ from holdfast.testing.slack import FakeSlack
 from holdfast.testing.slack.page import with_page
 from tests.cli.shell import Shell
 
-expect.set_options(timeout=30_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 

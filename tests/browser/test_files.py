@@ -15,7 +15,6 @@ from playwright.async_api import Browser, Page, expect
 from tests.browser.pages import exchanges, opened, say
 from tests.browser.server import Server
 
-expect.set_options(timeout=60_000)
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LARGE = 20_000_000
