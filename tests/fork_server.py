@@ -22,8 +22,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any, Self
+
+from holdfast.cli import command_tree
 
 ROOT = Path(__file__).parents[1]
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -140,18 +141,21 @@ def _fork_server() -> socket.socket:
     return ours
 
 
-def _preload() -> tuple[ModuleType, ...]:
-    """Import the modules that commands import late. None of them may start a thread."""
-    from holdfast import app, cli
-    from holdfast.agents import echo
-    from holdfast.api import server
-    from holdfast.cli import agent_builder
-    from holdfast.migrations import sqlite
-    from holdfast.store.postgres import store
-    from holdfast.store.sqlite import memory
-
-    cli.command_tree()
-    return agent_builder, app, cli, echo, memory, server, sqlite, store
+PRELOADED = (
+    "holdfast.agents.command",
+    "holdfast.agents.echo",
+    "holdfast.api.server",
+    "holdfast.app",
+    "holdfast.cli.agent_builder",
+    "holdfast.migrations.sqlite",
+    "holdfast.store.postgres.store",
+    "holdfast.store.sqlite.memory",
+    "holdfast.store.sqlite.store",
+    "rich.console",
+    "rich.table",
+    "uvicorn.lifespan.off",
+)
+"""Modules that commands import late. None of them may start a thread."""
 
 
 class Server:
@@ -218,7 +222,9 @@ class Server:
 
 def main() -> None:
     before = set(os.environ)
-    _preload()
+    for name in PRELOADED:
+        importlib.import_module(name)
+    command_tree()
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
