@@ -7,12 +7,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import h11
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.api.body import HAS_WHOLE_BODY
-from holdfast.api.framing import Framing
+from holdfast.api.framing import Framing, FramingError
 from holdfast.api.limits import Limits
 from holdfast.api.response import ApiError
 from holdfast.api.security.connection_limit import ConnectionLimit
@@ -32,6 +31,7 @@ WRITE_BYTES = 64 * 1024
 LOOP_TURNS = 3
 """Iterations of the event loop until the first bytes of a new connection are read."""
 CLOSE = (b"connection", b"close")
+NO_REQUEST = "not an HTTP request"
 BODY_REFUSED = (408, 413)
 
 
@@ -55,8 +55,9 @@ _TOO_MANY = ApiError(
 class ClosingTransport(asyncio.Transport):
     """Hands the end of a connection to `end`, which may read on before it closes.
 
-    uvicorn writes the head and the body of a response separately. After `hold_head` the head waits
-    for the body, so that both go out in one system call and one packet."""
+    Adds the security headers to a response, whose head is the next write after `expect_head`. The
+    head waits for the body if it follows at once: both then go out in one system call and one
+    packet."""
 
     def __init__(
         self, transport: asyncio.Transport, end: Callable[[asyncio.Transport], None]
@@ -65,22 +66,27 @@ class ClosingTransport(asyncio.Transport):
         self._transport = transport
         self._end = end
         self._is_closing = False
+        self._expects_head = False
         self._holds_head = False
-        self._head: bytes | bytearray | memoryview = b""
+        self._head = b""
 
-    def hold_head(self) -> None:
-        """Keep the next write until another one or the end follows."""
-        self._holds_head = True
+    def expect_head(self, *, hold: bool) -> None:
+        """Take the next write for the head of a response; hold it until another one follows."""
+        self._expects_head, self._holds_head = True, hold
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing:
             return
-        if self._holds_head:
-            self._holds_head, self._head = False, data
-        elif self._head:
-            self._transport.write(b"".join((self._head, data)))
-            self._head = b""
-        elif data:
+        if self._expects_head:
+            self._expects_head = False
+            # Before the empty line that ends the head.
+            data = b"".join((data[:-2], SECURITY_HEADERS, b"\r\n"))
+            if self._holds_head:
+                self._head = data
+                return
+        if self._head:
+            data, self._head = b"".join((self._head, data)), b""
+        if data:
             self._transport.write(data)
 
     def close(self) -> None:
@@ -104,7 +110,7 @@ class ClosingTransport(asyncio.Transport):
         self._transport.resume_reading()
 
 
-class Connection(H11Protocol):
+class Connection(HttpToolsProtocol):
     """A connection of a client, within the limits of its server."""
 
     connection_limit: ConnectionLimit
@@ -112,7 +118,8 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.conn: Framing = Framing(SECURITY_HEADERS)
+        self._framing = Framing()
+        self._is_parsed = False
         self._application, self.app = self.app, self._answer
         self._socket: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -124,6 +131,11 @@ class Connection(H11Protocol):
     @property
     def address(self) -> str:
         return self.client[0] if self.client else ""
+
+    @property
+    def _has_begun_answer(self) -> bool:
+        # A refused first request has no cycle, though uvicorn's types say that there always is one.
+        return getattr(self.cycle, "response_started", False)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._socket = transport
@@ -137,7 +149,9 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._lingered is None:
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            self._framing.add(data)
+            self._parse()
             self._limit_head()
             self._note_state()
             return
@@ -145,15 +159,23 @@ class Connection(H11Protocol):
         if self._lingered > LINGER_BYTES:
             self.evict()
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_parsed = False
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._is_parsed = True
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if not self.transport.is_closing():
+            self._framing.start_next()
+            self._parse()
         self._note_state()
 
     def send_400_response(self, msg: str) -> None:
-        # Never into the middle of another answer.
-        is_free = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
-        problem = self.conn.problem or "not an HTTP request"
-        self._refuse(_final_response("400 Bad Request", problem) if is_free else b"")
+        self._refuse_request(NO_REQUEST)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -180,19 +202,31 @@ class Connection(H11Protocol):
         if self._socket is not None:
             self._socket.abort()
 
+    def _parse(self) -> None:
+        """Parse what has arrived of one request, and read no more until it is answered."""
+        try:
+            while not self.transport.is_closing() and (piece := self._framing.next_piece()):
+                super().data_received(piece)
+                if self._is_parsed != self._framing.is_done:
+                    raise FramingError(NO_REQUEST)
+        except FramingError as error:
+            self._refuse_request(str(error))
+        if self._framing.is_done and self._framing.has_more:
+            self.flow.pause_reading()
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_bounded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._had_answer |= message["status"] < 400
-                if any(name == b"content-length" for name, _ in message["headers"]):
-                    # Not a stream: the body follows at once.
-                    self._output.hold_head()
-                if self.conn.their_state is h11.SEND_BODY or message["status"] in BODY_REFUSED:
+                # Not a stream: the body follows at once.
+                has_length = any(name == b"content-length" for name, _ in message["headers"])
+                self._output.expect_head(hold=has_length and scope["method"] != "HEAD")
+                if self._framing.is_in_body or message["status"] in BODY_REFUSED:
                     # Unread bytes of the body would be parsed as the next request.
                     message = {**message, "headers": [*message["headers"], CLOSE]}
             await _send_in_pieces(send, message)
 
-        scope[HAS_WHOLE_BODY] = self.conn.their_state is not h11.SEND_BODY
+        scope[HAS_WHOLE_BODY] = not self._framing.is_in_body
         answering: Any = (
             self._application if self.connection_limit.may_ask(self, scope["path"]) else _TOO_MANY
         )
@@ -212,7 +246,7 @@ class Connection(H11Protocol):
         """Limit the time until the head of a request has arrived."""
         if self.transport.is_closing():
             return
-        if self.conn.their_state is not h11.IDLE:
+        if not self._framing.is_idle:
             _cancel(self._timer)
             self._timer = None
         elif self._timer is None:
@@ -226,11 +260,14 @@ class Connection(H11Protocol):
             self.connection_limit.works(self)
 
     def _waits_for_client(self) -> bool:
-        if self._lingered is not None or self.conn.their_state is h11.IDLE:
+        if self._lingered is not None or self._framing.is_idle:
             return True
-        # A refused first request has no cycle, though uvicorn's types say that there always is one.
-        has_answer = getattr(self.cycle, "response_started", False)
-        return self.conn.their_state is h11.SEND_BODY and not has_answer
+        return self._framing.is_in_body and not self._has_begun_answer
+
+    def _refuse_request(self, problem: str) -> None:
+        # Never into the middle of another answer.
+        is_answering = self._has_begun_answer and not self.cycle.response_complete
+        self._refuse(b"" if is_answering else _final_response("400 Bad Request", problem))
 
     def _refuse(self, answer: bytes) -> None:
         self._is_refused = True
@@ -240,7 +277,7 @@ class Connection(H11Protocol):
     def _end(self, transport: asyncio.Transport) -> None:
         """Close the socket after reading pending input, which would otherwise reset it."""
         _cancel(self._timer)
-        has_more = self._is_refused or self.conn.their_state is h11.SEND_BODY
+        has_more = self._is_refused or self._framing.is_in_body
         if has_more and not transport.is_closing() and self._write_eof(transport):
             self._lingered = 0
             self._timer = self.loop.call_later(LINGER, transport.abort)

@@ -1,108 +1,177 @@
-"""HTTP framing: h11 without the leniencies that allow request smuggling."""
+"""HTTP framing: requests are delimited strictly, before a parser sees them."""
 
 from __future__ import annotations
 
 import re
-
-import h11
+from enum import Enum, auto
 
 MOST_CHUNKS = 4096
 """Maximum number of chunks of a body: many tiny chunks would cost much time."""
-LONGEST_CHUNK_LINE = 20
+LONGEST_HEAD = 64 * 1024
 
-CHUNK_BYTES = b"0123456789abcdefABCDEF\r\n"
-# The last chunk is matched with its end, any other with its first byte,
-# so that h11 always gets whole lines.
-CHUNK = re.compile(rb"0{1,8}\r\n\r\n|(?!0{1,8}\r\n)[0-9a-fA-F]{1,8}\r\n.", re.DOTALL)
-NEXT_CHUNK = re.compile(rb"\r\n(?:%b)" % CHUNK.pattern, re.DOTALL)
+LENGTH = re.compile(rb"[0-9]{1,18}")
+VERSIONS = (b" HTTP/1.1", b" HTTP/1.0")
+CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
+BEGUN_CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{0,8}\r?")
+LONGEST_CHUNK_SIZE = 10
+# Requests to switch the protocol are answered as if they did not ask for it.
+UPGRADE = re.compile(rb"\nupgrade:[^\n]*", re.IGNORECASE)
 
 
-class Framing(h11.Connection):
-    """Refuses requests that another parser, such as a proxy's, could delimit differently."""
+class FramingError(Exception):
+    """A request that another parser, such as a proxy's, could delimit differently."""
 
-    problem = ""
-    """Why the last request was refused, in one line."""
 
-    def __init__(self, headers: bytes = b"") -> None:
-        """Create a server's side; `headers`, as lines, are added to every response."""
-        super().__init__(h11.SERVER)
-        self._headers = headers
-        self._chunks: int | None = None
-        self._in_chunk = False
+class Phase(Enum):
+    """The part of a request that is expected next."""
 
-    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        if self.their_state is h11.IDLE:
-            buffer = self.trailing_data[0]
-            if buffer:
-                self._check_head(buffer)
-        elif self._chunks is not None and not self._in_chunk and not self._is_chunk_whole():
-            return h11.NEED_DATA
-        event = super().next_event()
-        if isinstance(event, h11.Request):
-            self._check_framing(event)
-        elif self._chunks is not None:
-            if isinstance(event, h11.Data):
-                self._count_chunk(event, self._chunks)
-            elif isinstance(event, h11.EndOfMessage):
-                self._chunks, self._in_chunk = None, False
-        return event
+    HEAD = auto()
+    BODY = auto()
+    CHUNKS = auto()
+    DONE = auto()
 
-    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
-        pieces = super().send_with_data_passthrough(event)
-        if pieces is not None and isinstance(event, h11.Response):
-            # The last piece is the empty line that ends the head.
-            pieces.insert(-1, self._headers)
-        return pieces
 
-    def _check_head(self, buffer: bytes) -> None:
-        end = buffer.find(b"\r\n\r\n")
-        head = buffer if end < 0 else buffer[: end + 2]
-        # Counting is several times as quick as a pattern. The last CR may still wait for its LF.
-        breaks = head.count(b"\r\n")
-        if head.count(b"\n") != breaks or head.count(b"\r") - head.endswith(b"\r") != breaks:
-            raise self._refuse("lines of a request end with CR LF, and neither is used alone")
-        if b"\n " in head or b"\n\t" in head:
-            raise self._refuse("a header may not be continued on the next line")
-        _, *lengths = head.lower().split(b"\ncontent-length:")
-        if lengths and not _is_one_number(lengths):
-            raise self._refuse("content-length must be one number")
+class Framing:
+    """Cuts the bytes of a connection into pieces of one request at a time.
 
-    def _check_framing(self, request: h11.Request) -> None:
-        names = {name for name, _ in request.headers}
-        if b"transfer-encoding" not in names:
-            return
-        if b"content-length" in names:
-            raise self._refuse("a body either has a length or comes in chunks")
-        if request.http_version < b"1.1":
-            raise self._refuse("chunks need HTTP/1.1")
+    What follows a request waits until `start_next`."""
+
+    def __init__(self) -> None:
+        self._phase = Phase.HEAD
+        self._buffer = b""
+        self._left = 0
         self._chunks = 0
 
-    def _is_chunk_whole(self) -> bool:
-        """Whether the line before a chunk has arrived; refuses all but a plain size."""
-        if self.their_state is not h11.SEND_BODY:
-            return True
-        buffer, is_closed = self.trailing_data
-        if is_closed or (NEXT_CHUNK if self._chunks else CHUNK).match(buffer):
-            return True
-        line = buffer[:LONGEST_CHUNK_LINE]
-        if len(line) == LONGEST_CHUNK_LINE or line.strip(CHUNK_BYTES):
-            raise self._refuse(
-                "a chunk begins with its size alone; extensions and trailers are not taken"
-            )
-        return False
+    @property
+    def is_idle(self) -> bool:
+        """Whether the head of the next request has not arrived yet."""
+        return self._phase is Phase.HEAD
 
-    def _count_chunk(self, data: h11.Data, chunks: int) -> None:
-        self._in_chunk = not data.chunk_end
-        self._chunks = chunks + data.chunk_start
+    @property
+    def is_done(self) -> bool:
+        """Whether the whole request has arrived."""
+        return self._phase is Phase.DONE
+
+    @property
+    def is_in_body(self) -> bool:
+        return self._phase in (Phase.BODY, Phase.CHUNKS)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are bytes that no piece had yet."""
+        return bool(self._buffer)
+
+    def add(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next_piece(self) -> bytes:
+        """Return bytes to parse; none if more has to arrive first. Raises FramingError."""
+        if not self._buffer:
+            return b""
+        match self._phase:
+            case Phase.HEAD:
+                return self._head()
+            case Phase.BODY:
+                return self._body()
+            case Phase.CHUNKS:
+                return self._chunk()
+            case Phase.DONE:
+                return b""
+
+    def start_next(self) -> None:
+        """Expect the next request."""
+        self._phase = Phase.HEAD
+
+    def _take(self, size: int) -> bytes:
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+    def _head(self) -> bytes:
+        end = self._buffer.find(b"\r\n\r\n")
+        if (len(self._buffer) if end < 0 else end) > LONGEST_HEAD:
+            raise FramingError(f"the head of a request has at most {LONGEST_HEAD // 1024} KiB")
+        if end < 0:
+            _check_lines(self._buffer)
+            return b""
+        head = self._take(end + 4)
+        _check_lines(head)
+        self._expect_body(head)
+        return UPGRADE.sub(b"", head)
+
+    def _expect_body(self, head: bytes) -> None:
+        line, _, headers = head.partition(b"\r")
+        if not line.endswith(VERSIONS) or line.startswith(b"CONNECT "):
+            raise FramingError("the first line of a request is no request by HTTP/1.1")
+        is_old, headers = line.endswith(b"1.0"), headers.lower()
+        hosts, codings = _values(headers, b"host"), _values(headers, b"transfer-encoding")
+        if len(hosts) > 1 or not (hosts or is_old):
+            raise FramingError("a request names one host")
+        lengths = _values(headers, b"content-length")
+        if len(lengths) > 1 or not all(map(LENGTH.fullmatch, lengths)):
+            raise FramingError("content-length must be one number")
+        if codings:
+            self._expect_chunks(codings, has_length=bool(lengths), is_old=is_old)
+        else:
+            self._left = int(lengths[0]) if lengths else 0
+            self._phase = Phase.BODY if self._left else Phase.DONE
+
+    def _expect_chunks(self, codings: list[bytes], *, has_length: bool, is_old: bool) -> None:
+        if has_length:
+            raise FramingError("a body has either a length or comes in chunks")
+        if is_old:
+            raise FramingError("chunks need HTTP/1.1")
+        if codings != [b"chunked"]:
+            raise FramingError("the only transfer-encoding is chunked")
+        self._phase, self._left, self._chunks = Phase.CHUNKS, 0, 0
+
+    def _body(self) -> bytes:
+        piece = self._take(self._left)
+        self._left -= len(piece)
+        if not self._left:
+            self._phase = Phase.DONE
+        return piece
+
+    def _chunk(self) -> bytes:
+        """Return the next part of a chunk: its size, or bytes of it with the end of its line."""
+        if self._left:
+            piece = self._take(self._left)
+            self._left -= len(piece)
+            return piece
+        size = CHUNK_SIZE.match(self._buffer)
+        if size is None:
+            if not BEGUN_CHUNK_SIZE.fullmatch(self._buffer, 0, LONGEST_CHUNK_SIZE):
+                raise FramingError("a chunk begins with its size alone; extensions are not taken")
+            return b""
+        self._left = int(size[1], 16) + 2
+        return self._last_chunk(size) if self._left == 2 else self._begin_chunk(size)
+
+    def _begin_chunk(self, size: re.Match[bytes]) -> bytes:
+        self._chunks += 1
         if self._chunks > MOST_CHUNKS:
-            raise self._refuse(f"a body has at most {MOST_CHUNKS} chunks")
+            raise FramingError(f"a body has at most {MOST_CHUNKS} chunks")
+        return self._take(size.end())
 
-    def _refuse(self, problem: str) -> h11.RemoteProtocolError:
-        self.problem = problem
-        return h11.RemoteProtocolError(problem)
+    def _last_chunk(self, size: re.Match[bytes]) -> bytes:
+        self._left = 0
+        end = self._buffer[size.end() : size.end() + 2]
+        if not b"\r\n".startswith(end):
+            raise FramingError("a body ends with its last chunk; trailers are not taken")
+        if len(end) < 2:
+            return b""
+        self._phase = Phase.DONE
+        return self._take(size.end() + 2)
 
 
-def _is_one_number(lengths: list[bytes]) -> bool:
-    """Return whether there is one length, and it is a number, as far as its line has arrived."""
-    value, is_whole, _ = lengths[0].partition(b"\r")
-    return len(lengths) == 1 and (not is_whole or value.strip(b" \t").isdigit())
+def _check_lines(head: bytes) -> None:
+    # Counting is several times as quick as a pattern. The last CR may still wait for its LF.
+    breaks = head.count(b"\r\n")
+    if head.count(b"\n") != breaks or head.count(b"\r") - head.endswith(b"\r") != breaks:
+        raise FramingError("lines of a request end with CR LF, and neither is used alone")
+    if b"\n " in head or b"\n\t" in head:
+        raise FramingError("a header may not be continued on the next line")
+
+
+def _values(headers: bytes, name: bytes) -> list[bytes]:
+    """Return the values of a header; names and values are in lower case."""
+    _, *rest = headers.split(b"\n%b:" % name)
+    return [value.partition(b"\r")[0].strip(b" \t") for value in rest]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.api.connection import ClosingTransport
+from holdfast.api.security.guard import SECURITY_HEADERS
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n"
+SENT_HEAD = HEAD + SECURITY_HEADERS + b"\r\n"
 
 
 class RecordingTransport(asyncio.Transport):
@@ -34,18 +38,26 @@ def test_a_connection_ends_once_and_takes_no_writes_afterwards() -> None:
 def test_the_head_of_a_response_is_written_with_its_body() -> None:
     recording = RecordingTransport()
     transport = ClosingTransport(recording, lambda inner: inner.close())
-    for head, body in ((b"first ", b"body"), (b"without a body", b"")):
-        transport.hold_head()
-        transport.write(head)
+    for body in (b"body", b""):
+        transport.expect_head(hold=True)
+        transport.write(HEAD + b"\r\n")
         transport.write(body)
         transport.write(b"")
-    assert recording.written == [b"first body", b"without a body"]
+    assert recording.written == [SENT_HEAD + b"body", SENT_HEAD]
+
+
+def test_the_head_of_a_stream_is_written_at_once() -> None:
+    recording = RecordingTransport()
+    transport = ClosingTransport(recording, lambda inner: inner.close())
+    transport.expect_head(hold=False)
+    transport.write(HEAD + b"\r\n")
+    assert recording.written == [SENT_HEAD]
 
 
 def test_a_head_whose_body_never_comes_is_written_at_the_end() -> None:
     recording = RecordingTransport()
     transport = ClosingTransport(recording, lambda inner: inner.close())
-    transport.hold_head()
-    transport.write(b"head")
+    transport.expect_head(hold=True)
+    transport.write(HEAD + b"\r\n")
     transport.close()
-    assert recording.written == [b"head", b"(closed)"]
+    assert recording.written == [SENT_HEAD, b"(closed)"]

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
-from holdfast.api.framing import MOST_CHUNKS
+from holdfast.api.framing import LONGEST_HEAD, MOST_CHUNKS
 from holdfast.settings import Settings
 from tests.api.serving import LOOPBACK, ask_json, secret_of, serving
 
@@ -171,6 +171,7 @@ async def test_folded_headers_are_refused(port: int, fold: str) -> None:
         ("2_0",),
         ("²",),
         ("1" * 30,),
+        ("1" * 5000,),
     ],
 )
 async def test_odd_or_repeated_lengths_are_refused(port: int, lengths: tuple[str, ...]) -> None:
@@ -242,6 +243,43 @@ async def test_plain_chunks_are_taken_however_they_are_cut(port: int) -> None:
 async def test_two_whole_requests_in_a_row_are_both_answered(port: int) -> None:
     twice = hidden(port) * 2 + request(port, "connection: close", method="GET", path="/healthz")
     assert (await answers(port, twice)).count(b"HTTP/1.1 200") == 3
+
+
+async def test_a_bad_request_after_a_good_one_is_refused_with_an_answer(port: int) -> None:
+    good = request(port, method="GET", path="/healthz")
+    received = await answers(port, good + b"GET /healthz HTTP/1.1\nhost: x\n\n")
+    assert [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]] == [b"200", b"400"]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET /healthz HTTP/1.1\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: {host}\r\nhost: {host}\r\n\r\n",
+        "GET /healthz HTTP/2.0\r\nhost: {host}\r\n\r\n",
+        "CONNECT {host} HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: {host}\r\nx : y\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: {host}\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: {host}\r\nx: " + "y" * LONGEST_HEAD,
+    ],
+)
+async def test_requests_that_are_not_plain_http_1_1_are_refused(port: int, head: str) -> None:
+    await refused(port, 400, head.format(host=LOOPBACK).encode() + hidden(port))
+
+
+async def test_a_client_that_offers_another_protocol_is_answered_by_http_1_1(port: int) -> None:
+    offer = ("connection: upgrade, http2-settings", "Upgrade: h2c", "content-length: 2")
+    offered = request(port, token(port), *offer) + b"{}"
+    last = request(port, "connection: close", method="GET", path="/healthz")
+    received = await answers(port, offered + last)
+    assert [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]] == [b"400", b"200"]
+
+
+async def test_the_answer_to_head_leaves_the_connection_usable(port: int) -> None:
+    head = request(port, method="HEAD", path="/healthz")
+    last = request(port, "connection: close", method="GET", path="/healthz")
+    received = await answers(port, head, last)
+    assert received.count(b"HTTP/1.1 ") == 2
 
 
 async def test_a_refused_client_that_has_left_is_no_error_of_ours(

@@ -40,8 +40,8 @@ SECURITY_HEADERS = (
     "x-content-type-options: nosniff\r\n"
     "x-frame-options: DENY\r\n"
 ).encode()
-"""Headers of every response, as lines. The connection adds them: h11 would check each of them again
-for every response."""
+"""Headers of every response, as lines. The connection adds them: uvicorn would check each of them
+again for every response."""
 UPLOAD_PATH = "/api/files"
 NOT_KEPT = (b"cache-control", b"no-store")
 
