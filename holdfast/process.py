@@ -334,7 +334,7 @@ class RunningProcess:
             backoff=limits.outbox_backoff,
             **self._polling,
         )
-        delivery = Delivery(channels, self._store, limits.send_within)
+        delivery = Delivery(channels, self._store, limits.requests)
         return Consumer(self._store, policy, delivery.handle, self._holder)
 
     def _memory_consumer(self) -> Consumer:

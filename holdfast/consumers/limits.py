@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.consumers.notices import CHECK_EVERY
-from holdfast.consumers.outbox import SEND_WITHIN
+from holdfast.consumers.request import FINISHING_SHARE, SEND_WITHIN, RequestLimits
 from holdfast.queue.policy import LET_GO_WITHIN, Backoff
 from holdfast.queue.sweeper import REPORT_ALIVE_EVERY
 
@@ -29,3 +29,10 @@ class Limits:
     def ends_within(self) -> timedelta:
         """Time after the grace period in which consumers end, unless a handler never stops."""
         return 3 * self.let_go_within
+
+    @property
+    def requests(self) -> RequestLimits:
+        """Limits of the requests to platforms."""
+        return RequestLimits(
+            send_within=self.send_within, finish_within=self.let_go_within * FINISHING_SHARE
+        )

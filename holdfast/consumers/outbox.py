@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from datetime import timedelta
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from holdfast.channels.base import Channel, NotNow, Part, Undeliverable
+from holdfast.consumers.request import RequestLimits, SendTimeout, in_time, is_stopped, send
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
 from holdfast.queue.event import Event
@@ -15,19 +15,11 @@ from holdfast.queue.outcome import Dead, Done, Outcome, Retry, Snooze
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 
-T = TypeVar("T")
-
-SEND_WITHIN = timedelta(seconds=90)
-"""Time limit of one request, so that a hanging channel does not block its conversation."""
 LEASE = timedelta(minutes=2)
 SENDING, SENT = "sending", "sent"
 LARGE = 32 * 1024
 """Payloads over this many characters are split in a thread: converting a megabyte takes a second,
 during which the event loop would serve nobody."""
-
-
-class _SendTimeout(Exception):
-    """The channel did not answer in time."""
 
 
 class Delivery:
@@ -37,64 +29,60 @@ class Delivery:
         self,
         channels: Mapping[str, Channel],
         store: Store,
-        send_within: timedelta = SEND_WITHIN,
+        limits: RequestLimits | None = None,
     ) -> None:
         self._channels = channels
         self._store = store
-        self._send_within = send_within
+        self._limits = limits or RequestLimits()
 
     async def handle(self, turn: LeasedTurn) -> Outcome:
         channel = self._channels[turn.primary.target]
         try:
             if parts := await _split(channel, turn.primary):
                 return await self._send_parts(channel, turn, parts)
-            await self._in_time(channel.send(turn.primary))
+            await send(channel.send(turn.primary), turn, self._limits)
             return Done()
         except Undeliverable as error:
             return Dead(str(error), error.code)
         except NotNow as error:
             return Snooze(error.delay)
-        except _SendTimeout:
-            reason = f"the channel did not take it within {self._send_within}"
+        except SendTimeout:
+            reason = f"the channel did not take it within {self._limits.send_within}"
             return Retry(reason, error_class="timeout")
 
     async def _send_parts(
         self, channel: Channel, turn: LeasedTurn, parts: Sequence[Part]
     ) -> Outcome:
-        progress = Progress(self._store, turn, self._send_within)
-        for part in parts:
-            if progress.of(part) != SENT:
-                await self._send_part(channel, turn, part, progress)
+        progress = Progress(self._store, turn, self._limits.send_within)
+        try:
+            for part in parts:
+                if progress.of(part) != SENT:
+                    if is_stopped():
+                        raise asyncio.CancelledError
+                    await self._send_part(channel, turn, part, progress)
+        except BaseException:
+            # Without its receipt, the part before would be sent again.
+            await progress.keep_receipts()
+            raise
         # The receipt of the last part is stored with the turn's end.
         return Done(state=progress.state)
 
     async def _send_part(
         self, channel: Channel, turn: LeasedTurn, part: Part, progress: Progress
     ) -> None:
-        response = turn.primary
+        response, within = turn.primary, self._limits.send_within
         if progress.of(part) == SENDING:
-            receipt = await self._in_time(channel.find_part(response, part, progress.note(part)))
+            receipt = await in_time(channel.find_part(response, part, progress.note(part)), within)
             if receipt is not None:
                 return progress.record_receipt(part, receipt)
         try:
-            note = await self._in_time(channel.prepare_part(response, part))
+            note = await in_time(channel.prepare_part(response, part), within)
             await progress.sending(part, note)
-            receipt = await self._in_time(channel.send_part(response, part, note))
+            receipt = await send(channel.send_part(response, part, note), turn, self._limits)
             progress.record_receipt(part, receipt)
         except (NotNow, Undeliverable):
             # It was not sent, so the next attempt need not look for it.
             await progress.record_refusal(part)
-            raise
-
-    async def _in_time(self, asked: Awaitable[T]) -> T:
-        limit = asyncio.timeout(self._send_within.total_seconds())
-        try:
-            async with limit:
-                return await asked
-        except TimeoutError:
-            # Otherwise it is a TimeoutError of the channel itself.
-            if limit.expired():
-                raise _SendTimeout from None
             raise
 
 
@@ -106,6 +94,7 @@ class Progress:
         self._turn = turn
         self._send_within = send_within
         self._parts: dict[str, Payload] = dict((turn.primary.state or {}).get("parts", {}))
+        self._has_new_receipts = False
 
     @property
     def state(self) -> Payload:
@@ -122,7 +111,7 @@ class Progress:
     async def sending(self, part: Part, note: Payload) -> None:
         """Store that a part is being sent. After a crash the platform must be asked for it."""
         self._parts[part.key] = {"state": SENDING, "note": note}
-        until = await self._store.checkpoint(self._turn, self.state)
+        until = await self._keep()
         # The request must end before another worker may take the turn and look for the part.
         if until - await self._store.now() < self._send_within and await self._store.renew(
             [self._turn], LEASE
@@ -132,11 +121,22 @@ class Progress:
     def record_receipt(self, part: Part, receipt: Payload) -> None:
         """Note the receipt of a part. It is stored with the next checkpoint or the turn's end."""
         self._parts[part.key] = {"state": SENT, "receipt": receipt}
+        self._has_new_receipts = True
 
     async def record_refusal(self, part: Part) -> None:
         """Store that a part was not sent."""
         self._parts.pop(part.key, None)
-        await self._store.checkpoint(self._turn, self.state)
+        await self._keep()
+
+    async def keep_receipts(self) -> None:
+        """Store receipts that no checkpoint has stored yet."""
+        if self._has_new_receipts:
+            await self._keep()
+
+    async def _keep(self) -> datetime:
+        until = await self._store.checkpoint(self._turn, self.state)
+        self._has_new_receipts = False
+        return until
 
 
 async def _split(channel: Channel, response: Event) -> Sequence[Part]:

@@ -10,7 +10,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.channels.base import Channel, NotNow, Part, Put, Undeliverable, part_key
-from holdfast.consumers.outbox import LARGE, LEASE, SEND_WITHIN, Delivery
+from holdfast.consumers.outbox import LARGE, LEASE, Delivery
+from holdfast.consumers.request import SEND_WITHIN
 from holdfast.errors import LeaseLost
 from holdfast.message import Payload
 from holdfast.queue.event import OUTBOX, Event, NewEvent
@@ -146,6 +147,33 @@ async def test_a_refusal_needs_no_look_up_and_keeps_sent_parts(store: Store) -> 
     assert event is not None
     assert event.state == {"parts": {}}
     assert (words.posted, words.asked) == ([], [])
+
+
+class FailsToPrepare(Words):
+    """Fails before the second part, as an upload may, and can look nothing up."""
+
+    failed = False
+
+    async def prepare_part(self, response: Event, part: Part) -> Payload:
+        if self.posted and not self.failed:
+            self.failed = True
+            raise ConnectionError("the upload failed")
+        return {}
+
+    async def find_part(self, response: Event, part: Part, note: Payload) -> Payload | None:
+        return None
+
+
+async def test_a_failure_before_a_part_keeps_the_receipt_of_the_one_before(
+    store: Store, clock: Clock
+) -> None:
+    words = FailsToPrepare()
+    delivery = Delivery({"words": words}, store)
+    with pytest.raises(ConnectionError):
+        await delivery.handle(await response(store))
+    clock.tick(minutes=3)
+    assert isinstance(await delivery.handle(await claim(store)), Done)
+    assert words.posted == ["one", "two", "three"]
 
 
 class SlowWords(Words):

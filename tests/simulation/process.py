@@ -19,6 +19,7 @@ from holdfast.channels.base import Channel, NotNow, Part, Put, Undeliverable, pa
 from holdfast.chat import ChatStore
 from holdfast.consumers.inbox import HostedAgent, Worker
 from holdfast.consumers.outbox import Delivery
+from holdfast.consumers.request import FINISHING_SHARE, RequestLimits
 from holdfast.errors import StoreUnavailable
 from holdfast.message import Payload
 from holdfast.queue.consumer import Consumer
@@ -48,6 +49,7 @@ SEND_WITHIN = timedelta(seconds=5)
 PLATFORM_SECONDS = 4.0
 """The longest time that the platform takes for a request; less than SEND_WITHIN."""
 LET_GO_WITHIN = timedelta(seconds=2)
+LIMITS = RequestLimits(send_within=SEND_WITHIN, finish_within=LET_GO_WITHIN * FINISHING_SHARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +176,7 @@ class SimulatedProcess:
 
     def _outbox(self, channel: Channel) -> Consumer:
         groups = (TargetGroup(targets=(CHANNEL,), lease=self.habits.lease, max_attempts=10),)
-        delivery = Delivery({CHANNEL: channel}, cast(ChatStore, self.store), SEND_WITHIN)
+        delivery = Delivery({CHANNEL: channel}, cast(ChatStore, self.store), LIMITS)
         return self._consumer(OUTBOX, groups, delivery.handle)
 
     def _consumer(
