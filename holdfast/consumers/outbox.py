@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -109,14 +110,27 @@ class Progress:
         return found
 
     async def sending(self, part: Part, note: Payload) -> None:
-        """Store that a part is being sent. After a crash the platform must be asked for it."""
+        """Store that a part is being sent. After a crash the platform must be asked for it.
+
+        Raises LeaseLost if another worker has the turn."""
         self._parts[part.key] = {"state": SENDING, "note": note}
-        until = await self._keep()
-        # The request must end before another worker may take the turn and look for the part.
-        if until - await self._store.now() < self._send_within and await self._store.renew(
-            [self._turn], LEASE
-        ):
-            raise LeaseLost(f"event {self._turn.primary.id} is another worker's now")
+        while not await self._keep_with_lease():
+            pass
+
+    async def _keep_with_lease(self) -> bool:
+        """Store the progress, and renew a short lease.
+
+        Returns whether a request that begins now ends before another worker may take the turn."""
+        needed = self._send_within
+        asked_at = time.monotonic()
+        left = await self._keep() - await self._store.now()
+        if left < needed:
+            asked_at, left = time.monotonic(), max(LEASE, needed * 4 / 3)
+            if await self._store.renew([self._turn], left):
+                raise LeaseLost(f"event {self._turn.primary.id} is another worker's now")
+        # This process may have been suspended since it asked.
+        asleep = time.monotonic() - asked_at
+        return left.total_seconds() - asleep >= needed.total_seconds()
 
     def record_receipt(self, part: Part, receipt: Payload) -> None:
         """Note the receipt of a part. It is stored with the next checkpoint or the turn's end."""

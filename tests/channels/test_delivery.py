@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -19,6 +21,7 @@ from holdfast.queue.outcome import Dead, Done, Snooze
 from holdfast.queue.store import Store
 from holdfast.queue.turn import LeasedTurn
 from holdfast.testing.clock import Clock
+from tests.steps import Proxy
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +109,61 @@ async def test_a_request_begins_with_more_lease_than_it_may_take(
     event = await store.live(turn.primary.id)
     assert event is not None
     assert event.vt - clock.now >= SEND_WITHIN
+
+
+class Suspended:
+    """A process that is suspended right after a call of its store, as by SIGSTOP."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+        self._clock = clock
+        self._asleep = 0.0
+        awake = time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: awake() + self._asleep)
+
+    def sleep(self, **duration: float) -> None:
+        self._clock.tick(**duration)
+        self._asleep += timedelta(**duration).total_seconds()
+
+
+async def test_a_worker_suspended_between_checkpoint_and_request_sends_nothing(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, suspended, proxy = Words(), Suspended(monkeypatch, clock), Proxy(store)
+    turn, others = await response(store), list[LeasedTurn]()
+
+    async def suspend() -> None:
+        if not others:
+            suspended.sleep(minutes=3)
+            others.append(await claim(store))
+
+    proxy.after["now"] = suspend
+    with pytest.raises(LeaseLost):
+        await Delivery({"words": words}, cast(Store, proxy)).handle(turn)
+    assert words.posted == []
+    assert isinstance(await Delivery({"words": words}, store).handle(others[0]), Done)
+    assert words.posted == ["one", "two", "three"]
+
+
+async def test_a_worker_suspended_for_part_of_its_lease_renews_it_before_the_request(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, suspended, proxy = Words(), Suspended(monkeypatch, clock), Proxy(store)
+    turn, left = await response(store, "one"), list[timedelta]()
+
+    async def suspend() -> None:
+        if proxy.calls["now"] == 1:
+            suspended.sleep(seconds=(LEASE - SEND_WITHIN / 2).total_seconds())
+
+    async def note_lease(*_: object) -> Payload:
+        event = await store.live(turn.primary.id)
+        assert event is not None
+        left.append(event.vt - clock.now)
+        return {}
+
+    proxy.after["now"] = suspend
+    monkeypatch.setattr(words, "send_part", note_lease)
+    assert isinstance(await Delivery({"words": words}, cast(Store, proxy)).handle(turn), Done)
+    assert left >= [SEND_WITHIN]
 
 
 async def test_a_part_that_may_have_arrived_is_looked_up_and_the_rest_sent(
