@@ -73,10 +73,11 @@ class Directory:
     def conflicts(self) -> list[str]:
         """Definitions that differ between processes, each in one line that says which one holds."""
         conflicts: dict[str, str] = {}
-        for number, (process, routing) in enumerate(self.entries):
-            older = merge(entry for _, entry in self.entries[:number])
-            for line in _differences(older, routing):
+        older = _Merger()
+        for process, routing in self.entries:
+            for line in _differences(older.routing, routing):
                 conflicts.setdefault(line, process)
+            older.add(routing)
         return [f"{line} (process {process})" for line, process in conflicts.items()]
 
     def is_served(self, target: str) -> bool:
@@ -121,19 +122,35 @@ def waits_for_resume(agent: str) -> str:
     return f"{agent} is paused; the message waits until somebody resumes it"
 
 
+class _Merger:
+    """A merged routing that grows. Each routing costs time for its own entries only."""
+
+    def __init__(self) -> None:
+        self._default = ""
+        self._limits: dict[str, int] = {}
+        self._tables: dict[str, dict[str, Any]] = {name: {} for name in ROUTING_TABLES}
+
+    @property
+    def routing(self) -> Routing:
+        """The routings added so far, as a view: it shows those added later, too."""
+        tables: dict[str, Any] = self._tables
+        return Routing(default=self._default, limits=self._limits, **tables)
+
+    def add(self, one: Routing) -> None:
+        self._default = self._default or one.default
+        for name, table in self._tables.items():
+            for key, value in getattr(one, name).items():
+                table.setdefault(key, value)
+        for agent, limit in one.limits.items():
+            self._limits[agent] = min(limit, self._limits.get(agent, limit))
+
+
 def merge(routings: Iterable[Routing]) -> Routing:
     """Merge routings: the first definition of each agent and team wins, and the smallest limit."""
-    merged = Routing()
+    merger = _Merger()
     for one in routings:
-        limits = [limits for limits in (merged.limits, one.limits) if limits]
-        smallest = {
-            agent: min(by[agent] for by in limits if agent in by) for by in limits for agent in by
-        }
-        tables: dict[str, Any] = {
-            name: {**getattr(one, name), **getattr(merged, name)} for name in ROUTING_TABLES
-        }
-        merged = Routing(default=merged.default or one.default, limits=smallest, **tables)
-    return merged
+        merger.add(one)
+    return merger.routing
 
 
 def configured_routing(settings: Settings) -> Routing:
@@ -215,7 +232,7 @@ class PublishedDirectory:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._conflicts: Sequence[str] = ()
+        self._conflicts: frozenset[str] = frozenset()
         self.changed = asyncio.Event()
         """Set by a caller who knows that a process came or went."""
 
@@ -225,7 +242,7 @@ class PublishedDirectory:
         for conflict in directory.conflicts:
             if conflict not in self._conflicts:
                 log.warning(logs.Entry(AGENTS_CONFLICT, conflict=conflict))
-        self._conflicts = directory.conflicts
+        self._conflicts = frozenset(directory.conflicts)
         return directory
 
     async def follow(self, on_change: Callable[[Directory], None]) -> None:
@@ -324,12 +341,12 @@ def _older(written: Payload) -> Payload | None:
 def _differences(known: Routing, other: Routing) -> Iterator[str]:
     if known.default and other.default and known.default != other.default:
         yield f"two default agents: {known.default} holds, not {other.default}"
-    for team in sorted({*known.teams} & {*other.teams}):
+    for team in sorted(known.teams.keys() & other.teams.keys()):
         first_team, second_team = known.teams[team], other.teams[team]
         if first_team != second_team:
             holds, other_team = _members(first_team), _members(second_team)
             yield f"team {team} is defined twice: {holds} holds, not {other_team}"
-    for agent in sorted({*known.lanes} & {*other.lanes}):
+    for agent in sorted(known.lanes.keys() & other.lanes.keys()):
         if known.limits.get(agent) != other.limits.get(agent):
             both = " and ".join(str(one.limits.get(agent, "none")) for one in (known, other))
             yield f"two limits (concurrency) of agent {agent}: {both}; the smaller holds"

@@ -21,6 +21,7 @@ from holdfast.routing.directory import Directory, configured_routing, merge
 from holdfast.routing.router import Routing
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from tests.growth import superlinear
 from tests.steps import NEVER, both_engines, finished, running, until
 
 
@@ -255,6 +256,43 @@ def test_a_conflict_of_many_replicas_is_reported_once() -> None:
     one, two = app_of("coder").routing, app_of("writer").routing
     [conflict] = Directory(entries=[("a", one), ("b", two), ("c", two)]).conflicts
     assert conflict == "two default agents: coder holds, not writer (process b)"
+
+
+FLEETS = (200, 800, 3_200)
+
+
+def fleet_with_conflicts(processes: int) -> Directory:
+    """Return a directory whose processes share two agents and differ in one; each has its own."""
+    return Directory(
+        entries=[
+            (
+                f"p{number}",
+                Routing(
+                    default="shared",
+                    lanes={
+                        "shared": "agent",
+                        "odd": ("agent", "none")[number % 2],
+                        f"own{number}": "none",
+                    },
+                    teams={"dev": team("shared")},
+                ),
+            )
+            for number in range(processes)
+        ]
+    )
+
+
+def test_conflicts_take_time_in_proportion_to_the_processes() -> None:
+    assert len(fleet_with_conflicts(5).conflicts) == 1
+    assert not superlinear(lambda directory: directory.conflicts, fleet_with_conflicts, FLEETS)
+
+
+def test_merging_takes_time_in_proportion_to_the_processes() -> None:
+    def merged(directory: Directory) -> Routing:
+        return merge(routing for _, routing in directory.entries)
+
+    assert len(merged(fleet_with_conflicts(5)).lanes) == 7
+    assert not superlinear(merged, fleet_with_conflicts, FLEETS)
 
 
 def test_the_first_definition_wins_and_everything_else_is_merged() -> None:
