@@ -14,6 +14,9 @@ from tests.journal import Row as TableRow
 from tests.journal import Run
 from tests.simulation.history import Entry, History
 
+DEFECTS = ("AttributeError", "KeyError", "NameError", "NotImplementedError", "TypeError")
+"""Classes of errors that no simulated agent raises: the code under test failed, or what simulates
+its surroundings."""
 RECOVERY = 2.0
 """Leases that a process may still lose after its trouble is over, in lengths of a lease."""
 
@@ -92,6 +95,12 @@ class Ledger:
             yield f"event {id} was still leased under fence {lease.fence}"
         elif id in entry.ids:
             yield from self._lose(entry, id, lease)
+            self._forget_turn(lease.fence)
+
+    def _forget_turn(self, fence: int) -> None:
+        """A turn that lost one of its events is lost as a whole, also if the clock goes back."""
+        for id in [id for id, lease in self._leases.items() if lease.fence == fence]:
+            del self._leases[id]
 
     def _lose(self, entry: Entry, id: int, lease: Lease) -> Iterator[str]:
         """A process without any trouble loses no turn."""
@@ -133,7 +142,8 @@ class Ledger:
 
     def _reap(self, entry: Entry) -> Iterator[str]:
         for id in entry.ids:
-            yield from self._lose(entry, id, self._leases.pop(id))
+            if (lease := self._leases.pop(id, None)) is not None:
+                yield from self._lose(entry, id, lease)
 
     def _finish(self, entry: Entry) -> Iterator[str]:
         [id] = entry.ids
@@ -181,6 +191,11 @@ def violations(
         (f"event {row.id} never ended: it is stuck", (row.id,))
         for row in history.rows.values()
         if row.outcome is None
+    ]
+    found += [
+        (f"event {row.id} failed: {row.last_error}", (row.id,))
+        for row in history.rows.values()
+        if row.error_class in DEFECTS
     ]
     found += list(_messages(history))
     return found + list(_deliveries(history, clocks_differed))

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.message import Payload
 from holdfast.queue.event import NewEvent
+from holdfast.queue.journal import Journal
 from holdfast.queue.outcome import Lost, Outcome, Settled
 from holdfast.queue.record import Record
 from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, Process, SweepPolicy, Swept
@@ -166,6 +167,10 @@ class SimulatedStore:
 
     async def spent(self, root_id: int) -> int:
         return 0
+
+    async def journal(self, event_id: int) -> Journal:
+        """Agents here take no steps, so that every journal is empty."""
+        return await self._ask(Journal)
 
     async def setting(self, key: str) -> Any:
         return await self._ask(self._server.settings.get, key)

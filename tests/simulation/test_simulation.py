@@ -13,6 +13,7 @@ from holdfast.queue.store import DEFAULT_MAX_ATTEMPTS, SweepPolicy
 from tests.conformance.model import Model
 from tests.conformance.tables import Held, Tables
 from tests.simulation.run import Result, simulate
+from tests.simulation.store import SimulatedStore
 
 SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "10000"))
 FLEET = 1000
@@ -93,6 +94,11 @@ def reap_for_nothing(model: Model, holder: str, _: int = DEFAULT_MAX_ATTEMPTS) -
             row.vt, row.attempts = model.clock(), row.attempts - 1
 
 
+async def lack_journals(*_: Any) -> None:
+    """A fault of the simulation: it lacks a call that the code under test needs."""
+    raise AttributeError("journal")
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "fault"),
     [
@@ -101,6 +107,7 @@ def reap_for_nothing(model: Model, holder: str, _: int = DEFAULT_MAX_ATTEMPTS) -
         (Model, "_sweep_dead", sweep_everything),
         (Model, "reap", reap_for_nothing),
         (Consumer, "_renew_group", never_renew),
+        (SimulatedStore, "journal", lack_journals),
     ],
 )
 def test_the_simulation_notices_a_fault(
