@@ -5,6 +5,7 @@
 --   rolled_up_to          the end of the last span that was added
 --   count_live            counts the live events of a queue, by bucket
 --   statistics            numbers of a queue: rolled up, finished since, and live
+--   dead_rows             dead rows of the live table, if they are worth a vacuum
 
 -- _width: the length of a bucket in seconds. With TimescaleDB its time_bucket is used; date_bin
 -- gives the same buckets. A discarded event counts nowhere.
@@ -178,5 +179,27 @@ begin
             to %s', _rights, _role);
         execute format('grant usage on sequence agent.attempt_id_seq to %s', _role);
     end loop;
+end
+$$;
+
+-- Returns the number of dead rows of the live table if they are many, else 0. A promoted standby
+-- starts without numbers: it returns 1 until the first vacuum, unless the table is tiny.
+create or replace function agent.dead_rows() returns int8
+language plpgsql stable security invoker
+as $$
+declare
+    _table regclass := 'agent.event'::regclass;
+    _dead int8;
+    _vacuumed_at timestamptz;
+    _live float8;
+begin
+    select n_dead_tup, greatest(last_vacuum, last_autovacuum), n_live_tup
+    into _dead, _vacuumed_at, _live
+    from pg_stat_all_tables where relid = _table;
+    _live := greatest(_live, (select reltuples from pg_class where oid = _table));
+    if _vacuumed_at is null and pg_relation_size(_table) > 1024 * 1024 then
+        return greatest(_dead, 1);
+    end if;
+    return case when _dead > greatest(10000, _live / 5) then _dead else 0 end;
 end
 $$;

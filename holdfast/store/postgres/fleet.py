@@ -14,6 +14,7 @@ from holdfast.store.postgres.connections import Connections
 from holdfast.store.postgres.lookout import Lookout
 from holdfast.store.postgres.rows import PROCESS, heartbeat_of, process_of
 from holdfast.store.postgres.session import Session
+from holdfast.store.postgres.vacuum import LiveTableVacuum
 from holdfast.store.postgres.waker import Waker
 from holdfast.store.watch import Watch
 
@@ -31,6 +32,7 @@ class Fleet:
         self._session = Session(direct_url, self._wakeups.ring)
         self._lookout = Lookout(self._session, watch, new_id("lookout"))
         self._waker = Waker(self._session, connections)
+        self._vacuum = LiveTableVacuum(connections, lambda: self._lookout.role == "looker")
         self._needs_session = asyncio.Event()
 
     async def run(self) -> None:
@@ -38,6 +40,7 @@ class Fleet:
             tasks.create_task(self._waker.run())
             await self._needs_session.wait()
             tasks.create_task(self._session.run())
+            tasks.create_task(self._vacuum.run())
 
     async def flush(self) -> None:
         """Send the wake-ups that have not been sent yet."""
