@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import resource
 import subprocess
@@ -38,6 +39,7 @@ PING_SECONDS = 1.0
 HOLD_SECONDS = 21
 """Longer than two intervals between renewals."""
 LOOKS = Goal(2.0, at_most=True)
+NOTICED = Goal(4.0, at_most=True)
 RECLAIM = Goal(5.0, at_most=True)
 
 CLAIMS = """
@@ -48,6 +50,9 @@ CALLS = """
 select funcname, calls from pg_stat_user_functions where schemaname = 'agent'
 union all
 select 'transactions', xact_commit from pg_stat_database where datname = current_database()
+"""
+DIED_AT = """
+select extract(epoch from max(at))::float8 from agent.attempt where error like 'process % died'
 """
 
 
@@ -67,6 +72,8 @@ class Figures:
     """Mean milliseconds of these claims inside of the server."""
     renewals: float = 0.0
     megabytes: float = 0.0
+    noticed_seconds: float = 0.0
+    """From the death of workers until the last of them was declared dead."""
     reclaim_seconds: float = 0.0
 
 
@@ -97,10 +104,13 @@ async def fleet(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
     name = f"{many.workers:,} workers"
     looks = many.per_second["look"]
     yield compare_to_goal(LOOKS, engine.name, f"{name}, looks for the dead", looks, "1/s")
+    killed = f"{name}, kill -9 of {PER_PROCESS} with looker and deputy"
+    noticed = many.noticed_seconds
+    yield compare_to_goal(NOTICED, engine.name, f"{killed}, all declared dead", noticed, "s")
     yield compare_to_goal(
         RECLAIM,
         engine.name,
-        f"{name}, kill -9 of {PER_PROCESS} with looker and deputy, last turn again",
+        f"{killed}, last turn again",
         many.reclaim_seconds,
         "s",
     )
@@ -253,6 +263,12 @@ class _Measurement:
             if int(str(note["worker"]).rpartition("-")[2]) < PER_PROCESS
         }
         self._figures.reclaim_seconds = await self._last_again(lost, killed_at) - killed_at
+        self._figures.noticed_seconds = self._died_at() - killed_at
+
+    def _died_at(self) -> float:
+        with psycopg.connect(self._url) as connection:
+            [died_at] = connection.execute(DIED_AT).fetchone() or (math.nan,)
+            return float(died_at)
 
     async def _last_again(self, lost: set[float], since: float) -> float:
         """Wait until all lost turns have started again. Returns the moment of the last."""

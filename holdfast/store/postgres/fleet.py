@@ -76,6 +76,7 @@ class Fleet:
         rows = await self._connections.rows(
             f"select {', '.join(PROCESS)} from agent.process order by started_at, id"
         )
+        self._session.processes = len(rows)
         return [process_of(row) for row in rows]
 
     async def reap(self, max_attempts: Mapping[str, int] | None) -> list[str]:

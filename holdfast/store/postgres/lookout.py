@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from typing import Literal
@@ -14,9 +15,9 @@ Role = Literal["looker", "deputy", "none"]
 
 LOOK_SECONDS = 1.0
 """Seconds between looks, and between the questions of the deputy."""
-ROLE_REQUEST_SECONDS = 1.0
-"""Seconds between questions of all others together, who replace a looker that died together with
-its deputy."""
+ROLE_REQUEST_SECONDS = 0.25
+"""Mean seconds between questions of all others together, who replace a looker that died together
+with its deputy."""
 SLACK = 0.1
 """Seconds that a periodic call may come early."""
 
@@ -35,6 +36,8 @@ class Lookout:
         self._role: Role = "none"
         self._has_lock = False
         self._next_at = 0.0
+        """When the deputy asks again; 0 to ask at once."""
+        self._considered_at = 0.0
 
     @property
     def role(self) -> Role:
@@ -47,9 +50,21 @@ class Lookout:
             # The locks of the last connection are gone.
             self._watch.forget()
             self._connection, self._role, self._next_at = self._session.connections, "none", 0.0
-        if self._role != "looker" and time.monotonic() >= self._next_at:
+        if self._role != "looker" and self._is_time_to_ask():
             await self._ask()
         return await self._look() if self._role == "looker" else []
+
+    def _is_time_to_ask(self) -> bool:
+        """Whether to ask now: the deputy every second, others at random.
+
+        Each moment is as likely as any other. Fixed pauses would keep a fleet that started or
+        reconnected together silent together."""
+        now = time.monotonic()
+        passed, self._considered_at = now - self._considered_at, now
+        if self._role == "deputy" or self._next_at == 0.0:
+            return now >= self._next_at
+        others = max(self._session.processes - 2, 1)
+        return random.random() < 1 - math.exp(-passed / (ROLE_REQUEST_SECONDS * others))
 
     async def _ask(self) -> None:
         row = await self._session.fetch(TAKE_LOOKOUT, (self._role == "deputy",))
@@ -58,11 +73,7 @@ class Lookout:
         self._role, self._has_lock, self._session.processes = row
         if self._role == "looker":
             self._watch.forget()
-        pause = LOOK_SECONDS
-        if self._role == "none":
-            others = max(self._session.processes - 2, 1)
-            pause = ROLE_REQUEST_SECONDS * others * random.uniform(0.5, 1.5)
-        self._next_at = time.monotonic() + pause - SLACK
+        self._next_at = time.monotonic() + LOOK_SECONDS - SLACK
 
     async def _look(self) -> list[str]:
         row = await self._session.fetch(LOOK, (self._name, self._has_lock))
