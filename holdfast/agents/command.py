@@ -70,7 +70,7 @@ class CommandAgent:
             return self._answer(turn, await asyncio.shield(run))
         finally:
             pipe.close()
-            await _wait_for_end(run)
+            await wait_for_end(run)
 
     def _answer(self, turn: Turn, result: RunResult) -> Answer:
         name, stderr = Path(self._command[0]).name, result.stderr
@@ -89,7 +89,7 @@ class CommandAgent:
         if result.code != 0:
             reason = stderr or transcript.error or transcript.text[-ERROR_TAIL:]
             return Retry(
-                f"{name} {_describe_exit(result.code)}{': ' if reason else ''}{reason}",
+                f"{name} {describe_exit(result.code)}{': ' if reason else ''}{reason}",
                 error_class="exit",
             )
         if transcript.error is not None and not transcript.is_final:
@@ -108,7 +108,7 @@ class CommandAgent:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 cwd=self._workspace,
-                env=child_environment(self._variables) | _message_variables(turn),
+                env=child_environment(self._variables) | message_variables(turn),
                 pass_fds=(pipe.child_end,),
                 start_new_session=True,
             )
@@ -120,7 +120,7 @@ class CommandAgent:
             )
         finally:
             pipe.close()
-            await _wait_for_supervisor(process)
+            await wait_for_supervisor(process)
 
 
 class LifePipe:
@@ -140,7 +140,7 @@ class LifePipe:
             os.close(self._own_end)
 
 
-async def _wait_for_end(run: asyncio.Future[RunResult]) -> None:
+async def wait_for_end(run: asyncio.Future[Any]) -> None:
     """Wait for a run whose pipe is closed, ignoring further cancellations."""
     give_up_at = time.monotonic() + END_WITHIN
     while not run.done():
@@ -170,7 +170,7 @@ async def _communicate(
     assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - they are pipes
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(_write(process.stdin, message))
-        reading_errors = group.create_task(_tail(process.stderr, progress))
+        reading_errors = group.create_task(read_tail(process.stderr, progress))
         output = await _read(process.stdout, max_output, progress)
         if output is None:
             writing.cancel()
@@ -200,7 +200,7 @@ async def _read(
     return bytes(output)
 
 
-async def _tail(stderr: asyncio.StreamReader, progress: Callable[[], None]) -> str:
+async def read_tail(stderr: asyncio.StreamReader, progress: Callable[[], None]) -> str:
     tail = b""
     while chunk := await stderr.read(CHUNK):
         progress()
@@ -208,7 +208,7 @@ async def _tail(stderr: asyncio.StreamReader, progress: Callable[[], None]) -> s
     return tail.decode(errors="replace").strip()
 
 
-async def _wait_for_supervisor(process: asyncio.subprocess.Process) -> None:
+async def wait_for_supervisor(process: asyncio.subprocess.Process) -> None:
     """Wait for the supervisor, which waits for all it started. Discards further output."""
     assert process.stdout and process.stderr  # noqa: PT018 - they are pipes
     try:
@@ -226,7 +226,7 @@ async def _wait_for_supervisor(process: asyncio.subprocess.Process) -> None:
         process._transport.close()  # type: ignore[attr-defined]
 
 
-def _message_variables(turn: Turn) -> dict[str, str]:
+def message_variables(turn: Turn) -> dict[str, str]:
     """Return environment variables that describe the message."""
     known = {
         "AGENT": turn.agent,
@@ -239,7 +239,7 @@ def _message_variables(turn: Turn) -> dict[str, str]:
     return {f"HOLDFAST_{name}": value.replace("\0", "") for name, value in known.items()}
 
 
-def _describe_exit(code: int) -> str:
+def describe_exit(code: int) -> str:
     if code > 128:
         with suppress(ValueError):
             return f"was ended by {signal.Signals(code - 128).name}"

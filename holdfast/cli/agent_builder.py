@@ -85,18 +85,22 @@ def _build_agent(id_: str, table: AgentTable, settings: Settings) -> Agent | Fun
 
 
 def _command(id_: str, table: CommandTable, settings: Settings) -> Agent:
+    from holdfast.agents.acp import AcpAgent
     from holdfast.agents.command import CommandAgent
 
     workspace = settings.workspace_folder / id_
     with _errors_at(settings, "workspaces"):
         _refuse_secrets(workspace, settings)
-    return CommandAgent(
-        _resolve_command(id_, table, settings),
-        workspace,
-        variables=table.variables,
-        max_output=table.max_output,
-        sandbox=_sandbox(("agents", id_), table, workspace, settings),
-    )
+    command = _resolve_command(id_, table, settings)
+    options: dict[str, Any] = {
+        "variables": table.variables,
+        "max_output": table.max_output,
+        "sandbox": _sandbox(("agents", id_), table, workspace, settings),
+    }
+    if table.protocol == "acp":
+        sessions = settings.home / "sessions" / id_
+        return AcpAgent(command, workspace, sessions, approval=table.approval, **options)
+    return CommandAgent(command, workspace, **options)
 
 
 def _sandbox(

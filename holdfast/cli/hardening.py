@@ -37,12 +37,13 @@ def warn_of_exposure(harness: AgentHarness, settings: Settings) -> None:
 
 def sandboxes(harness: AgentHarness) -> dict[str, str]:
     """Return the name of each command agent's sandbox."""
+    from holdfast.agents.acp import AcpAgent
     from holdfast.agents.command import CommandAgent
 
     return {
         id_: agent.sandbox.name
         for id_, agent in harness.agents.items()
-        if isinstance(agent, CommandAgent)
+        if isinstance(agent, CommandAgent | AcpAgent)
     }
 
 

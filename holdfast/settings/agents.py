@@ -14,6 +14,7 @@ from holdfast.settings.duration import Duration
 from holdfast.settings.table import Table
 
 MAX_OUTPUT = 8 * 1024 * 1024
+APPROVAL = timedelta(hours=1)
 COMMAND_POLICY: dict[str, Any] = {
     "lane": "agent",
     "turns": "collect",
@@ -123,6 +124,11 @@ class CommandTable(RunTable):
     file."""
     variables: tuple[str, ...] = Field(default=(), examples=[["ANTHROPIC_API_KEY"]])
     """Environment variables that the program gets, beside ordinary ones such as PATH and HOME."""
+    protocol: Literal["text", "acp"] = "text"
+    """Way to speak to the program: "text", or "acp" for the Agent Client Protocol, with streamed
+    answers, permissions that people give, and sessions."""
+    approval: Duration = Field(default=APPROVAL, gt=timedelta(0))
+    """Maximum wait for a permission that an "acp" program asks for; then it is refused."""
     max_output: int = Field(default=MAX_OUTPUT, ge=1024)
     """Maximum bytes of output; more stops the program."""
     sandbox: SandboxName | None = Field(default=None, examples=["bubblewrap"])
