@@ -16,8 +16,9 @@ from typing import Any
 from playwright.async_api import Browser, Page
 
 from tools.browser import chromium
+from tools.screenshots.film import film_crash
 from tools.screenshots.history import fill
-from tools.screenshots.pictures import PICTURES, Picture, of_a_crash, of_a_thread
+from tools.screenshots.pictures import PICTURES, Picture, of_a_thread
 from tools.screenshots.png import write_small
 from tools.screenshots.servers import ADDRESS, APP, ROOT, login, run, running, up
 from tools.screenshots.talk import age, talk
@@ -107,13 +108,18 @@ async def take_demos(browser: Browser, wanted: set[str]) -> None:
     """Take the pictures of the demonstrations, which are servers of their own."""
     demos = (
         ("demo-slack", ("demo", "slack", "--port", "0", "--app", APP), "#rooms li", of_a_thread),
-        ("demo-crash", ("demo", "crash", "--port", "0", "--no-browser"), "#ask", of_a_crash),
     )
     for name, command, sign, prepare in demos:
         if not wanted or name in wanted:
             with running(*command) as ready:
-                address = next(word for word in ready.split() if word.startswith("http"))
-                await take(browser, Picture(name, address, sign, prepare))
+                await take(browser, Picture(name, address_in(ready), sign, prepare))
+    if not wanted or "demo-crash" in wanted:
+        with running("demo", "crash", "--port", "0", "--no-browser") as ready:
+            await film_crash(browser, address_in(ready), FOLDER / "demo-crash.png")
+
+
+def address_in(ready: str) -> str:
+    return next(word for word in ready.split() if word.startswith("http"))
 
 
 async def take_all(home: str, wanted: set[str]) -> None:

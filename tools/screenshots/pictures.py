@@ -102,10 +102,3 @@ async def of_a_thread(page: Page) -> None:
     await page.get_by_label("Message").fill("@holdfast please check the plan for the `lane` column")
     await page.keyboard.press("Enter")
     await page.locator("li.bot").first.wait_for()
-
-
-async def of_a_crash(page: Page) -> None:
-    await page.get_by_role("button", name="Ask for the report").click()
-    await page.get_by_text("Wind:").wait_for()
-    await page.get_by_role("button", name="Kill the worker").click()
-    await page.locator(".later").nth(1).wait_for(timeout=60_000)

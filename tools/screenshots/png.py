@@ -20,14 +20,20 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 def write_small(data: bytes, path: Path) -> None:
     """Write a picture with a palette. Rare colours become the nearest frequent one."""
-    pixels = _read(data)
-    height, width, _ = pixels.shape
-    colors, inverse, counts = np.unique(
-        pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True
-    )
+    [rows], palette = reduce_colors(read_png(data))
+    path.write_bytes(_written(rows, palette))
+
+
+def reduce_colors(*pictures: Bytes) -> tuple[list[Bytes], Bytes]:
+    """Return the index of each pixel's colour in a palette for all pictures, and the palette."""
+    codes = [pixels.astype(np.int32) @ (1 << 16, 1 << 8, 1) for pixels in pictures]
+    found = [np.unique(one, return_counts=True) for one in codes]
+    known, positions = np.unique(np.concatenate([one for one, _ in found]), return_inverse=True)
+    counts = np.bincount(positions, np.concatenate([number for _, number in found]))
+    colors = np.stack([known >> 16, known >> 8 & 255, known & 255], axis=1).astype(np.uint8)
     kept = _palette(colors, counts)
-    rows = _nearest(colors, kept)[inverse.reshape(-1)].reshape(height, width)
-    path.write_bytes(_written(rows.astype(np.uint8), kept))
+    nearest = _nearest(colors, kept)
+    return [nearest[np.searchsorted(known, one)] for one in codes], kept
 
 
 def _palette(colors: Bytes, counts: Any) -> Bytes:
@@ -65,7 +71,7 @@ def _chunks(data: bytes) -> dict[bytes, bytes]:
     return chunks
 
 
-def _read(data: bytes) -> Bytes:
+def read_png(data: bytes) -> Bytes:
     """Decode a picture of eight bits a channel, as Chromium writes it in a hurry."""
     chunks = _chunks(data)
     width, height, _, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
@@ -91,11 +97,23 @@ def _unfiltered(kind: int, line: Bytes, above: Bytes, size: int) -> Bytes:
 
 
 def _written(rows: Bytes, palette: Bytes) -> bytes:
+    parts = ((b"IHDR", header_of(rows)), (b"PLTE", palette.tobytes()), (b"IDAT", packed(rows)))
+    return join_chunks(*parts)
+
+
+def header_of(rows: Bytes) -> bytes:
     height, width = rows.shape
-    packed = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows), 9)
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"PLTE", palette.tobytes()), (b"IDAT", packed), (b"IEND", b""))
+    return struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+
+
+def packed(rows: Bytes) -> bytes:
+    """Compress rows of indexes, without filters."""
+    return zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows), 9)
+
+
+def join_chunks(*parts: tuple[bytes, bytes]) -> bytes:
+    """Return a whole file of chunks, each a type and a body."""
     return SIGNATURE + b"".join(
         struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in parts
+        for kind, body in (*parts, (b"IEND", b""))
     )
