@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from holdfast.cli import app
 from tests.type_check import check_types
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +54,7 @@ def snippets(tmp_path_factory: pytest.TempPathFactory) -> Path:
             named = re.match(r"# (\w+\.py)\n", block)
             assert named, f"{page.name}: a Python block begins with the name of its file:\n{block}"
             (folder / named[1]).write_text(block)
+    (folder / "test_refunds.py").write_text(README_TEST)
     (folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\n")
     return folder
 
@@ -61,6 +68,89 @@ def test_the_test_files_of_the_how_tos_pass(snippets: Path) -> None:
 def test_the_snippets_of_the_how_tos_have_strict_types(snippets: Path) -> None:
     done = check_types(snippets)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "tutorial.md",
+    *(ROOT / "docs" / "howto").glob("*.md"),
+    *(ROOT / "examples").glob("**/README.md"),
+]
+
+
+def shell_lines(page: Path) -> list[str]:
+    """Return the commands of a page: the lines of its blocks without a language or for sh."""
+    blocks = re.findall(r"^```(?:sh)?\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [line.strip().removeprefix(".venv/bin/") for line in lines]
+
+
+def words_of(line: str) -> list[str]:
+    """Return the words of one command, up to a comment, a pipe or another command."""
+    words = shlex.split(line.replace("$(", "'$(").replace(")", ")'"), comments=True)
+    ends = [at for at, word in enumerate(words) if word in ("|", "&&", ";", ">", "&")]
+    return words[: ends[0]] if ends else words
+
+
+def has_option(command: list[str]) -> str | None:
+    """Return the complaint about a command of holdfast whose help does not know an option."""
+    names = list(takewhile(lambda word: re.fullmatch(r"[a-z]+(-[a-z]+)*", word), command))
+    text = ""
+    while names and not text:
+        # Further words may be arguments.
+        with contextlib.suppress(Missing):
+            text = help_of(tuple(names))
+        names = names[:-1]
+    options = [word.partition("=")[0] for word in command if re.match(r"--?[a-z]", word)]
+    unknown = [one for one in options if one not in text]
+    return f"{' '.join(command)}: {unknown}" if unknown or not text else None
+
+
+class Missing(Exception):
+    """There is no such command."""
+
+
+@cache
+def help_of(names: tuple[str, ...]) -> str:
+    """Return the help of a command."""
+    result = CliRunner().invoke(app, [*names, "--help"], terminal_width=200)
+    if result.exit_code:
+        raise Missing(names)
+    return result.output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_of_the_pages_exists_with_its_options(page: Path) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    lines = [line for line in shell_lines(page) if re.match(r"(holdfast|make) ", line)]
+    commands = [words_of(line) for line in lines]
+    complaints = [has_option(words[1:]) for words in commands if words[0] == "holdfast"]
+    assert [one for one in complaints if one] == []
+    assert [words for words in commands if words[0] == "make" and words[1] not in targets] == []
+
+
+README_TEST = """
+from holdfast.testing.trial import trial
+from refunds import app
+
+
+async def test_the_agent_of_the_readme() -> None:
+    for choice, answer in (("yes", "receipt for order 17"), ("no", "We cannot refund this.")):
+        async with trial(app) as attempt:
+            message_id = await attempt.say("order 17")
+            await attempt.work()
+            await app.signal(message_id, "approval", choice)
+            await attempt.work()
+            [response] = await attempt.responses()
+            assert response.event["message"] == answer
+"""
+
+
+def test_the_readme_is_short_and_leads_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 150
+    links = re.findall(r"\]\(([^)#:]+)", text)
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 CLASSICAL_NAMES = {
