@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import psycopg
 
 from bench.engine import Engine
+from bench.mention import PAYLOAD
 from bench.process import run_process
 from bench.row import Row
 from bench.scale import Scale
-from bench.workload import PAYLOAD
 from holdfast.message import Payload
 from holdfast.queue.event import INBOX, NewEvent, new_id
 from holdfast.store import Store, open_store

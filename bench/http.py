@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 from bench.engine import Engine
 from bench.latency import percentile
+from bench.mention import TEXT
 from bench.process import Running, run_process
 from bench.put import TASKS, putting
 from bench.row import Goal, Row, Run, compare_runs, interleave
 from bench.scale import Scale
-from bench.workload import TEXT, Feed, Shape
+from bench.workload import Feed, Shape
 from holdfast.store import open_store
 
 GOAL = Goal(None, 0.3)

@@ -13,10 +13,11 @@ from tempfile import TemporaryDirectory
 
 from bench.apps import PING
 from bench.engine import Engine
+from bench.mention import PAYLOAD
 from bench.process import run_process
 from bench.row import Goal, Row, compare_to_goal
 from bench.scale import Scale
-from bench.workload import BATCH, PAYLOAD, Shape
+from bench.workload import BATCH, Shape
 from holdfast.queue.event import NewEvent
 from holdfast.store import Store, open_store
 

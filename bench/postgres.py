@@ -13,8 +13,9 @@ import psycopg
 from psycopg import sql
 
 from bench.engine import Goals, rate
+from bench.mention import PAYLOAD
 from bench.row import Goal
-from bench.workload import CHANNELS, ONE_LANE, PAYLOAD, TARGET, Shape
+from bench.workload import CHANNELS, ONE_LANE, TARGET, Shape
 from holdfast.testing.databases import Databases
 
 CONNECTIONS = 8

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 from bench.engine import Goals, rate
+from bench.mention import PAYLOAD
 from bench.row import Goal
-from bench.workload import CHANNELS, ONE_LANE, PAYLOAD, TARGET, Shape
+from bench.workload import CHANNELS, ONE_LANE, TARGET, Shape
 from holdfast.settings import sqlite_path
 from holdfast.testing.databases import Databases
 

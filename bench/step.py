@@ -9,9 +9,10 @@ from time import perf_counter
 
 from bench.database import with_raw
 from bench.engine import Engine
+from bench.mention import PAYLOAD
 from bench.row import Goal, Row, Run, blocking, compare_runs, interleave
 from bench.scale import Scale
-from bench.workload import LEASE, PAYLOAD, TARGET, Feed, Shape
+from bench.workload import LEASE, TARGET, Feed, Shape
 from holdfast.agents.journal import TurnJournal
 from holdfast.agents.turn import Turn
 from holdfast.message import Payload

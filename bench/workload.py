@@ -6,7 +6,7 @@ import itertools
 from datetime import timedelta
 from enum import StrEnum
 
-from holdfast.message import Payload
+from bench.mention import PAYLOAD, conversation_of
 from holdfast.queue.event import INBOX, NewEvent
 from holdfast.queue.outcome import Done, Settled
 from holdfast.store import Store
@@ -19,34 +19,6 @@ TARGET = "coder"
 # threads are scattered over as many channels: then the disk limits SQLite at 1,000,000 events.
 CHANNELS = 1
 ONE_LANE = "coder/C0001:1700000000"
-
-TEXT = "could you look at the build that failed yesterday evening and tell us what to do?"
-# As Slack sends it: the text plain and in blocks.
-PAYLOAD: Payload = {
-    "type": "app_mention",
-    "user": "U0DNTVY1H",
-    "ts": "1700000000.000100",
-    "client_msg_id": "0f3c2a61-5a2c-4b5e-9d0b-5f6e8a7b9c0d",
-    "text": f"<@U0LAN0Z89> {TEXT}",
-    "team": "T024BE7LD",
-    "blocks": [
-        {
-            "type": "rich_text",
-            "block_id": "1rM9P",
-            "elements": [
-                {
-                    "type": "rich_text_section",
-                    "elements": [
-                        {"type": "user", "user_id": "U0LAN0Z89"},
-                        {"type": "text", "text": f" {TEXT}"},
-                    ],
-                }
-            ],
-        }
-    ],
-    "channel": "C0001",
-    "event_ts": "1700000000.000100",
-}
 
 
 class Shape(StrEnum):
@@ -69,7 +41,7 @@ class Feed:
 
     def _event(self, number: int) -> NewEvent:
         # The same lane as in the SQL with which engines load a backlog.
-        conversation = f"C{number % CHANNELS:04}:{1_700_000_000 + number}"
+        conversation = conversation_of(number, CHANNELS)
         lanes = {Shape.MANY: f"coder/{conversation}", Shape.ONE: ONE_LANE, Shape.NONE: None}
         return NewEvent(
             event=PAYLOAD,
