@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import psycopg
 
 from bench.engine import Engine, Raw
 from bench.workload import Shape
+from holdfast.settings import sqlite_path
 from holdfast.store import Store, open_store
 
 
@@ -25,3 +30,13 @@ async def with_backlog(engine: Engine, shape: Shape, count: int) -> AsyncIterato
         engine.load(url, shape, count)
         async with open_store(url) as store:
             yield store
+
+
+def read_one(url: str, query: str, **values: object) -> Any:
+    """Return the first value of a query's first row, on either engine."""
+    path = sqlite_path(url)
+    if path is not None:
+        with closing(sqlite3.connect(path)) as database:
+            return database.execute(query, values).fetchone()[0]
+    with psycopg.connect(url, autocommit=True) as connection:
+        return (connection.execute(query, values or None).fetchone() or (None,))[0]

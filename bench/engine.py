@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Protocol
 
 from bench.row import Goal
-from bench.workload import Shape
+from bench.workload import CHANNELS, Shape
 
 AT_A_MILLION = Goal(0.6, 0.8)
 
@@ -69,7 +69,7 @@ class Engine(Protocol):
     def fresh(self) -> AbstractContextManager[str]:
         """Yield the URL of a migrated, empty and durable database."""
 
-    def load(self, url: str, shape: Shape, count: int) -> None:
+    def load(self, url: str, shape: Shape, count: int, channels: int = CHANNELS) -> None:
         """Load a backlog directly, without the store, and checkpoint it."""
 
     def raw(self, url: str) -> Raw:

@@ -96,13 +96,13 @@ class PostgresEngine:
                 )
             yield url
 
-    def load(self, url: str, shape: Shape, count: int) -> None:
+    def load(self, url: str, shape: Shape, count: int, channels: int = CHANNELS) -> None:
         values = {
             "count": count,
             "shape": shape.value,
             "one_lane": ONE_LANE,
             "target": TARGET,
-            "channels": CHANNELS,
+            "channels": channels,
         }
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("set holdfast.lanes = 'held'")

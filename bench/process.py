@@ -7,7 +7,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +38,10 @@ class Running:
     def token(self, role: str) -> str:
         """Return the bootstrap token of a role."""
         return (self._home / f"token-{role}").read_text().strip()
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """Send SIGKILL."""
@@ -71,25 +75,33 @@ class Running:
 
 @contextmanager
 def run_process(
-    command: str, url: str, *options: str, collector: str | None = None
+    command: str, url: str, *options: str, collector: str | None = None, **variables: str
 ) -> Iterator[Running]:
     """Start `holdfast work` or `up` in a folder of its own; stop it after the block."""
-    with (
-        TemporaryDirectory(prefix="holdfast-bench-") as home,
-        Path(home, "stderr").open("w+") as output,
-    ):
+    with TemporaryDirectory(prefix="holdfast-bench-") as home:
+        words = _command(command, url, home, *options)
+        with run_command(words, Path(home), _environment(collector) | variables) as running:
+            yield running
+
+
+@contextmanager
+def run_command(
+    words: Sequence[str], home: Path, environment: Mapping[str, str]
+) -> Iterator[Running]:
+    """Start a program that prints a line with "is ready"; stop it after the block."""
+    with Path(home, "stderr").open("w+") as output:
         begun = perf_counter()
         process = subprocess.Popen(
-            _command(command, url, home, *options),
+            words,
             cwd=home,
-            env=_environment(collector),
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=output,
             text=True,
         )
         try:
             line = _wait_ready(process, Path(output.name))
-            yield Running(process, Path(home), perf_counter() - begun, line)
+            yield Running(process, home, perf_counter() - begun, line)
         finally:
             _stop(process)
 

@@ -81,13 +81,13 @@ class SqliteEngine:
     def fresh(self) -> AbstractContextManager[str]:
         return self._databases.fresh("sqlite")
 
-    def load(self, url: str, shape: Shape, count: int) -> None:
+    def load(self, url: str, shape: Shape, count: int, channels: int = CHANNELS) -> None:
         values = {
             "count": count,
             "shape": shape.value,
             "one_lane": ONE_LANE,
             "target": TARGET,
-            "channels": CHANNELS,
+            "channels": channels,
         }
         values["event"] = json.dumps(PAYLOAD)
         with closing(sqlite3.connect(_path(url), isolation_level=None)) as connection:

@@ -1,0 +1,1 @@
+"""Holdfast beside other queues, on the same server in the same run (`make bench-peers`)."""
