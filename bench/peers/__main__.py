@@ -10,7 +10,7 @@ from time import perf_counter
 
 from rich.console import Console
 
-from bench.peers import drains, puts
+from bench.peers import drains, idles, puts
 from bench.peers.catalogue import PEERS, Peer
 from bench.peers.measured import SIZES, Measured, Size
 from bench.peers.processes import is_installed
@@ -22,6 +22,9 @@ CASES: dict[str, Case] = {
     "crowd": puts.crowd,
     "drain": drains.drains,
     "growth": drains.growth,
+    "pick-up": idles.pick_up,
+    "idle": idles.idle,
+    "recovery": idles.recovery,
 }
 
 

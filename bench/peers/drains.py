@@ -22,7 +22,7 @@ from holdfast.testing.databases import Databases
 DRAIN_SECONDS = 120
 GROWTH_SECONDS = 40
 GROWTH = 5 * STEP
-SLOW = ("DBOS", "Absurd")
+SLOW = ("DBOS", "Absurd", "Procrastinate")
 """Drain fewer events: their rates are far below a thousand a second."""
 
 

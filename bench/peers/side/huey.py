@@ -63,4 +63,5 @@ async def client(url: str, connections: int) -> AsyncIterator[object]:
 async def work(url: str, mode: str) -> None:
     huey, _ = _open(url)
     print("the worker is ready", flush=True)
-    await asyncio.to_thread(huey.create_consumer(workers=WORKERS[mode]).run)
+    # It sets signal handlers, so it blocks the main thread; its workers are threads.
+    huey.create_consumer(workers=WORKERS[mode]).run()
