@@ -15,10 +15,10 @@ found=no; for marks in $(1); do \
 done; [ $$found = yes ] || { echo "no test matches $(ARGS)" >&2; exit 5; }
 endef
 
-.PHONY: help setup up test check fix bench chaos mutants audit sbom pins screenshots dist docs
+.PHONY: help setup up test check fix bench chaos mutants audit sbom pins screenshots dist docs bench-peers
 
 help: ## list what there is
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 18
 
 setup: .venv/.setup ## create .venv with pinned dependencies and .venv/bin/holdfast
 
@@ -49,6 +49,9 @@ docs: .venv/.docs ## the site of the documentation, in site/
 bench: .venv/.dev ## the benchmark: a table, JSON and a chart
 	$(BIN)/python -m bench $(ARGS)
 
+bench-peers: .venv/.dev .venv-peers/.done ## Holdfast beside other queues, on the same server in the same run
+	$(BIN)/python -m bench.peers $(ARGS)
+
 chaos: .venv/.dev ## the long fault runs, and tests on further engines
 	@$(call run_marks,"chaos" $(if $(filter -m,$(ARGS)),,"further_engine -n 4"))
 
@@ -65,7 +68,7 @@ screenshots: .venv/.dev ## pictures of all pages in docs/images
 	$(BIN)/python -m tools.screenshots $(ARGS)
 
 pins: ## pin the newest dependencies (needs uv)
-	for set in requirements requirements-core requirements-dev requirements-docs requirements-synapse; do uv pip compile --upgrade --universal --python-version 3.11 \
+	for set in requirements requirements-core requirements-dev requirements-docs requirements-peers requirements-synapse; do uv pip compile --upgrade --universal --python-version 3.11 \
 	  --generate-hashes --no-annotate --no-header --quiet $$set.in -o $$set.txt \
 	  $$(test $$set = requirements-core && echo -c requirements.txt) || exit 1; done
 
@@ -88,4 +91,12 @@ pins: ## pin the newest dependencies (needs uv)
 
 .venv/.docs: requirements-docs.txt .venv/.dev
 	$(PIP) install --no-deps --require-hashes -r requirements-docs.txt
+	@touch $@
+
+.venv-peers/.done: requirements-peers.txt bench/peers/package.json
+	@command -v npm >/dev/null || { echo "graphile-worker needs Node.js and npm" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv-peers
+	.venv-peers/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --require-hashes -r requirements-peers.txt
+	cp bench/peers/package.json bench/peers/package-lock.json .venv-peers/
+	npm --prefix .venv-peers ci --silent --no-audit --no-fund
 	@touch $@

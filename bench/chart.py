@@ -22,15 +22,20 @@ STYLE = (
 
 
 def chart(rows: Sequence[Row]) -> str:
-    curves = [row for row in rows if len(row.series) > 1]
-    stores = sorted({row.store for row in curves})
+    grown = [row for row in rows if len(row.series) > 1]
+    stores = sorted({row.store for row in grown})
     bars = TOP + LINE * len(rows) + 30
     height = bars + len(stores) * (PLOT + 90)
     parts = _bars(rows)
     for nth, store in enumerate(stores):
-        parts += _lines(
-            store, [row for row in curves if row.store == store], bars + nth * (PLOT + 90)
+        parts += curves(
+            store, [row for row in grown if row.store == store], bars + nth * (PLOT + 90)
         )
+    return picture(parts, height)
+
+
+def picture(parts: Sequence[str], height: float) -> str:
+    """Return the SVG of some parts on a white ground."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"'
         f' width="{WIDTH}" height="{height}">'
@@ -43,8 +48,8 @@ def _bars(rows: Sequence[Row]) -> list[str]:
     most = max((value for row in rows for value in (row.ratio, *_marks(row))), default=1.0)
     unit = (WIDTH - LABELS - 80) / math.sqrt(min(most, LONGEST))
     parts = [
-        _text(20, 28, "ratio to what stands beside it (square-root scale)", "title"),
-        _text(20, 46, f"black: required, grey: aimed for; a bar ends at {LONGEST:g}", "small"),
+        text(20, 28, "ratio to what stands beside it (square-root scale)", "title"),
+        text(20, 46, f"black: required, grey: aimed for; a bar ends at {LONGEST:g}", "small"),
     ]
     for nth, row in enumerate(rows):
         parts += _bar(row, TOP + nth * LINE, unit)
@@ -58,14 +63,14 @@ def _bar(row: Row, y: float, unit: float) -> list[str]:
         "#c0392b" if row.passed is False else COLOURS[0] if row.store == "postgres" else COLOURS[2]
     )
     parts = [
-        _text(LABELS - 8, y + 15, f"{row.store}: {row.what} / {row.against}", anchor="end"),
+        text(LABELS - 8, y + 15, f"{row.store}: {row.what} / {row.against}", anchor="end"),
         f'<rect x="{LABELS}" y="{y + 3}" width="{width:.1f}" height="{LINE - 10}"'
         f' fill="{colour}"/>',
-        _text(WIDTH - 20, y + 15, f"{row.ratio:.2f}", anchor="end"),
+        text(WIDTH - 20, y + 15, f"{row.ratio:.2f}", anchor="end"),
     ]
     for mark, shade in zip(_marks(row), ("black", "#999"), strict=False):
         x = LABELS + unit * math.sqrt(mark)
-        parts.append(_line([(x, y), (x, y + LINE - 4)], shade))
+        parts.append(line([(x, y), (x, y + LINE - 4)], shade))
     return parts
 
 
@@ -73,7 +78,7 @@ def _marks(row: Row) -> list[float]:
     return [mark for mark in (row.goal.required, row.goal.aim) if mark] if row.goal else []
 
 
-def _lines(store: str, rows: Sequence[Row], top: float) -> list[str]:
+def curves(title: str, rows: Sequence[Row], top: float) -> list[str]:
     counts = sorted({count for row in rows for count in row.series})
     most = max(rate for row in rows for rate in row.series.values())
     least = min(rate for row in rows for rate in row.series.values())
@@ -83,15 +88,15 @@ def _lines(store: str, rows: Sequence[Row], top: float) -> list[str]:
         x = 80 + 480 * math.log(count / counts[0]) / math.log(counts[-1] / counts[0])
         return x, top + 40 + PLOT * (high - math.log10(rate)) / max(high - low, 1)
 
-    parts = [_text(20, top + 20, f"{store}: events per second over the backlog", "title")]
+    parts = [text(20, top + 20, f"{title}: events per second over the backlog", "title")]
     for power in range(low, high + 1):
         (x, y), (end, _) = point(counts[0], 10**power), point(counts[-1], 10**power)
         parts += [
-            _line([(x, y), (end, y)], "#ddd"),
-            _text(x - 8, y + 4, f"{10**power:,}", "small", "end"),
+            line([(x, y), (end, y)], "#ddd"),
+            text(x - 8, y + 4, f"{10**power:,}", "small", "end"),
         ]
     for count in counts:
-        parts.append(_text(point(count, 1)[0], top + PLOT + 60, f"{count:,}", "small", "middle"))
+        parts.append(text(point(count, 1)[0], top + PLOT + 60, f"{count:,}", "small", "middle"))
     for nth, row in enumerate(rows):
         parts += _curve(row, [point(*pair) for pair in sorted(row.series.items())], nth, top)
     return parts
@@ -101,11 +106,11 @@ def _curve(row: Row, points: Sequence[tuple[float, float]], nth: int, top: float
     colour, dash = COLOURS[nth % len(COLOURS)], ("", "7 4", "2 3")[nth // len(COLOURS) % 3]
     y = top + 50 + nth * 20
     dots = [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
-    key = [_line([(610, y), (650, y)], colour, 2, dash), _text(660, y + 4, row.what)]
-    return [_line(points, colour, 2, dash), *dots, *key]
+    key = [line([(610, y), (650, y)], colour, 2, dash), text(660, y + 4, row.what)]
+    return [line(points, colour, 2, dash), *dots, *key]
 
 
-def _line(
+def line(
     points: Sequence[tuple[float, float]], colour: str, width: float = 1.5, dash: str = ""
 ) -> str:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
@@ -115,7 +120,7 @@ def _line(
     )
 
 
-def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
+def text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}">{escape(text)}</text>'
     )

@@ -15,6 +15,7 @@ LOCKS = (
     "requirements-core",
     "requirements-dev",
     "requirements-docs",
+    "requirements-peers",
     "requirements-synapse",
 )
 

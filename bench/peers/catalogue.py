@@ -35,6 +35,8 @@ class Peer:
     """Its crashed work is recovered when a process of the same name starts again."""
     guaranteed: bool = True
     """Has guarantees to probe."""
+    options: tuple[str, ...] = ()
+    """Guarantees that cost extra and were off in the timed runs."""
 
 
 PEERS = (
@@ -70,6 +72,7 @@ PEERS = (
         name="PgQueuer",
         side="pgqueuer",
         package="pgqueuer",
+        options=("dedup",),
         pending="select exists (select from pgqueuer where status in ('queued', 'picked'))",
         load="""
             insert into pgqueuer (priority, status, entrypoint, payload, created, updated)
@@ -86,6 +89,7 @@ PEERS = (
         name="Procrastinate",
         side="procrastinate",
         package="procrastinate",
+        options=("order", "dedup"),
         pending="select exists (select from procrastinate_jobs where status in ('todo', 'doing'))",
         load="""
             insert into procrastinate_jobs (queue_name, task_name, args)
@@ -105,6 +109,7 @@ PEERS = (
         name="pgmq",
         side="pgmq",
         package="pgmq",
+        options=("order", "atomic follow-ups"),
         pending="select exists (select from pgmq.q_bench)",
         load="select pgmq.send_batch('bench', array_agg(message))"
         " from pgmq.q_bench, generate_series(2, %(count)s)",
@@ -119,13 +124,15 @@ PEERS = (
         name="graphile-worker",
         side="graphile.cjs",
         package="graphile-worker",
+        options=("order", "dedup"),
         pending="select exists (select from graphile_worker._private_jobs)",
         load="""
             insert into graphile_worker._private_jobs (task_id, payload)
             select task_id, payload
             from graphile_worker._private_jobs, generate_series(2, %(count)s)""",
         expire="""
-            update graphile_worker._private_jobs set locked_at = locked_at - interval '5 hours'""",
+            select graphile_worker.force_unlock_workers(array_agg(locked_by))
+            from graphile_worker._private_jobs where locked_by is not null""",
         settings={
             "put": "addJob, bulk by addJobs",
             "default": "concurrentJobs 1",
@@ -136,6 +143,7 @@ PEERS = (
         name="Absurd",
         side="absurd",
         package="absurd-sdk",
+        options=("dedup", "atomic follow-ups"),
         pending="""
             select exists (
                 select from absurd.r_bench where state in ('pending', 'running', 'sleeping'))""",
@@ -153,6 +161,7 @@ PEERS = (
         name="DBOS",
         side="dbos",
         package="dbos",
+        options=("order", "dedup"),
         pending="""
             select exists (
                 select from dbos.workflow_status where status in ('ENQUEUED', 'PENDING'))""",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -56,7 +56,9 @@ class Desk:
             note for note in read(self.journal) if note["what"] == what and note["name"] == name
         ]
 
-    def wait_for(self, what: str, name: str, count: int = 1, seconds: float = START_SECONDS) -> bool:
+    def wait_for(
+        self, what: str, name: str, count: int = 1, seconds: float = START_SECONDS
+    ) -> bool:
         """Wait for so many notes about an event."""
         return wait_until(lambda: len(self.notes(what, name)) >= count, seconds)
 
@@ -74,9 +76,7 @@ def desk(databases: Databases, peer: Peer) -> Iterator[Desk]:
 def desks(databases: Databases, peers: Sequence[Peer]) -> Iterator[list[Desk]]:
     """Yield an empty queue of each peer that works with processes of its own."""
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(desk(databases, peer)) for peer in peers if peer.guaranteed
-        ]
+        yield [stack.enter_context(desk(databases, peer)) for peer in peers if peer.guaranteed]
 
 
 def pick_up(databases: Databases, peers: Sequence[Peer], size: Size) -> Iterator[Measured]:
@@ -113,9 +113,7 @@ def _pings(desk: Desk, count: int) -> list[float]:
 def idle(databases: Databases, peers: Sequence[Peer], size: Size) -> Iterator[Measured]:
     """Transactions, processor time and memory of a worker that has nothing to do."""
     with desks(databases, peers) as all_desks, ExitStack() as stack:
-        workers = [
-            stack.enter_context(worker(each.peer, each.url, "best")) for each in all_desks
-        ]
+        workers = [stack.enter_context(worker(each.peer, each.url, "best")) for each in all_desks]
         time.sleep(SETTLING_SECONDS)
         looks = [_look(databases, each) for each in all_desks]
         busy, begun = [each.busy() for each in workers], time.perf_counter()
@@ -139,12 +137,9 @@ def _look(databases: Databases, desk: Desk) -> int | None:
 def recovery(databases: Databases, peers: Sequence[Peer], size: Size) -> Iterator[Measured]:
     """Time from kill -9 of a worker until another handles its event; all peers wait at once."""
     with desks(databases, peers) as all_desks:
-        waiting: list[Callable[[], float | None]] = []
         with ThreadPoolExecutor(len(all_desks)) as pool:
-            for each in all_desks:
-                waiting.append(pool.submit(_recovered, each, size.patience).result)
-        for each, result in zip(all_desks, waiting, strict=True):
-            took = result()
+            found = list(pool.map(lambda each: _recovered(each, size.patience), all_desks))
+        for each, took in zip(all_desks, found, strict=True):
             case = "kill -9 until another handles it"
             if took is None:
                 yield missing(case, each.peer, f"not within {size.patience} s")

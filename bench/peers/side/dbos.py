@@ -49,7 +49,16 @@ async def answer(payload: dict[str, Any]) -> None:
     async def emit(event: Event) -> None:
         await DBOS.enqueue_workflow_async(QUEUE, answer, event.payload)
 
-    await handle(payload, emit)
+    if payload.get("does") == "fails first":
+        await answer_in_step(payload)
+    else:
+        await handle(payload, emit)
+
+
+@DBOS.step(retries_allowed=True, max_attempts=3, interval_seconds=1)
+async def answer_in_step(payload: dict[str, Any]) -> None:
+    """Handle an event in a step: DBOS retries steps, not workflows."""
+    await handle(payload)
 
 
 async def install(url: str) -> None:

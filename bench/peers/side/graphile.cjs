@@ -48,6 +48,8 @@ async function put(utils, events) {
 
 async function serve(url, connections) {
   const pgPool = new Pool({ connectionString: url, max: connections });
+  pgPool.on("error", () => undefined);
+  pgPool.on("connect", (one) => one.on("error", () => undefined));
   const utils = await makeWorkerUtils({ pgPool, logger: quiet });
   console.log("the client is ready");
   for await (const line of readline.createInterface({ input: process.stdin })) {
@@ -96,7 +98,7 @@ async function handle(payload, helpers) {
 
 async function follow(payload, helpers) {
   const { journal, name, does } = payload;
-  const attempt = 1 + begunBefore(journal, name);
+  const attempt = 1 + count(journal, name, "begin");
   const note = { name, attempt, process: process.pid };
   append(journal, { ...note, what: "begin", at: Date.now() / 1000 });
   if (does === "hangs first" && attempt === 1) await new Promise(() => undefined);
@@ -108,6 +110,7 @@ async function follow(payload, helpers) {
   }
   if (does === "adds and dies first") {
     const next = `${name}-next`;
+    if (attempt > 1) await waitForEnd(journal, next);
     const event = { ...MENTION, journal, name: next, does: "notes" };
     await helpers.addJob("handle", event);
     if (attempt === 1) process.kill(process.pid, "SIGKILL");
@@ -115,10 +118,18 @@ async function follow(payload, helpers) {
   append(journal, { ...note, what: "end", at: Date.now() / 1000 });
 }
 
-function begunBefore(journal, name) {
+// What the first attempt added has ended, if it was stored at all.
+async function waitForEnd(journal, name) {
+  for (let nth = 0; nth < 100 && count(journal, name, "end") === 0; nth += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+function count(journal, name, what) {
   if (!fs.existsSync(journal)) return 0;
-  const notes = fs.readFileSync(journal, "utf8").trim().split("\n").filter(Boolean).map(JSON.parse);
-  return notes.filter((note) => note.name === name && note.what === "begin").length;
+  const lines = fs.readFileSync(journal, "utf8").split("\n").filter(Boolean);
+  const notes = lines.map((line) => JSON.parse(line));
+  return notes.filter((note) => note.name === name && note.what === what).length;
 }
 
 async function work(url, mode) {

@@ -15,6 +15,7 @@ from bench.peers.side.event import Event, following
 
 STEP = 500
 POLL_SECONDS = 0.02
+END_SECONDS = 2
 PROGRESS = os.environ.get("BENCH_PROGRESS")
 """File to which a worker appends how many events it has handled, and when."""
 _handled = 0
@@ -51,17 +52,28 @@ async def _follow(payload: dict[str, Any], emit: Emit | None) -> None:
     if does == "fails first" and attempt == 1:
         raise RuntimeError("the first attempt fails")
     if does == "waits":
-        await _wait_for(Path(f"{payload['gate']}-{attempt}"))
+        await _wait_for(f"{payload['gate']}-{attempt}")
     if does == "adds and dies first" and emit is not None:
-        await emit(following(payload))
+        added = following(payload)
+        if attempt > 1:
+            # What the first attempt added has ended, if it was stored at all.
+            await _wait_for_end(journal, added.key)
+        await emit(added)
         if attempt == 1:
             # What was sent before this line has reached the server.
             os.kill(os.getpid(), signal.SIGKILL)
     _append(journal, note | {"what": "end", "at": time.time()})
 
 
-async def _wait_for(gate: Path) -> None:
-    while not gate.exists():  # noqa: ASYNC110 - another process opens it
+async def _wait_for(gate: str) -> None:
+    while not os.path.exists(gate):  # noqa: ASYNC110, ASYNC240 - another process opens it
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _wait_for_end(journal: str, name: str) -> None:
+    for _ in range(int(END_SECONDS / POLL_SECONDS)):
+        if any(note["name"] == name and note["what"] == "end" for note in read(journal)):
+            return
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -18,8 +18,9 @@ from bench.peers.side.handler import handle
 
 run = uvloop.run
 QUEUE = "bench"
+GROUP = "x-pgmq-group"
 BATCH = {"default": 1, "best": 500, "probe": 10}
-LEASE_SECONDS = {"default": 30, "best": 30, "probe": 2}
+LEASE_SECONDS = {"default": 30, "best": 30, "probe": 5}
 POLL_SECONDS = 0.1
 
 
@@ -44,7 +45,7 @@ async def client(url: str, connections: int) -> AsyncIterator[object]:
 
 
 async def _send(queue: PGMQueue, event: Event, connection: Any = None) -> None:
-    headers = {"x-pgmq-group": event.lane} if event.strict else None
+    headers = {GROUP: event.lane} if event.strict else None
     await queue.send(QUEUE, event.payload, headers, conn=connection)
 
 
@@ -65,12 +66,23 @@ async def work(url: str, mode: str) -> None:
 
 
 async def _work_in_order(queue: PGMQueue) -> None:
-    """Read by groups, and handle what was read at once."""
-    async with asyncio.TaskGroup() as group:
+    """Read by groups, and handle the messages of each group one after the other."""
+    async with asyncio.TaskGroup() as tasks:
         while True:
-            for message in await queue.read_grouped(QUEUE, vt=2, qty=BATCH["probe"]):
-                group.create_task(_handle(queue, message))
+            found = await queue.read_grouped(QUEUE, vt=LEASE_SECONDS["probe"], qty=BATCH["probe"])
+            groups: dict[str, list[Any]] = {}
+            for message in found:
+                groups.setdefault((message.headers or {}).get(GROUP, ""), []).append(message)
+            for messages in groups.values():
+                tasks.create_task(_handle_group(queue, messages))
             await asyncio.sleep(POLL_SECONDS)
+
+
+async def _handle_group(queue: PGMQueue, messages: list[Any]) -> None:
+    """Handle messages until one fails. The rest are visible again when their time is over."""
+    with suppress(RuntimeError):
+        for message in messages:
+            await _handle(queue, message)
 
 
 async def _handle(queue: PGMQueue, message: Any) -> None:
@@ -80,11 +92,7 @@ async def _handle(queue: PGMQueue, message: Any) -> None:
     async def emit(event: Event) -> None:
         added.append(event)
 
-    try:
-        await handle(message.message, emit)
-    except RuntimeError:
-        # It is visible again when its time is over.
-        return
+    await handle(message.message, emit)
     assert queue.pool is not None
     async with queue.pool.acquire() as connection, connection.transaction():
         for event in added:
