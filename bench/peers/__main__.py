@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from time import perf_counter
 
 from rich.console import Console
@@ -46,10 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with closing(Databases(durable=True)) as databases:
         engines = [PostgresEngine(databases).version(), SqliteEngine(databases).version()]
         report = Report(wanted.scale, command, engines, peers)
+        paths: list[Path] = []
         for name in wanted.only or [*CASES, GUARANTEES]:
             _run(name, databases, report, console)
+            # A long run that is interrupted keeps what it measured.
+            paths = report.save(FOLDER)
     console.print(report.markdown(), soft_wrap=True, markup=False, highlight=False)
-    for path in report.save(FOLDER):
+    for path in paths:
         console.print(f"saved {path}")
     if wanted.publish:
         report.publish(FOLDER)

@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 
 import psycopg
 
+from bench.__main__ import ENGINES
 from bench.peers.catalogue import HOLDFAST, POSTGRES, Peer
 from bench.peers.measured import Measured, Size, measured, missing
 from bench.peers.processes import client, database, is_pending, wait_until, worker
 from bench.peers.side.event import CHANNELS
 from bench.peers.side.handler import STEP, read
-from bench.postgres import PostgresEngine
 from bench.workload import Shape
 from holdfast.testing.databases import Databases
 
@@ -84,7 +84,7 @@ def growth(databases: Databases, peers: Sequence[Peer], size: Size) -> Iterator[
 
 def _fill(databases: Databases, peer: Peer, url: str, count: int) -> None:
     if peer.side == HOLDFAST:
-        PostgresEngine(databases).load(url, Shape.MANY, count, CHANNELS)
+        ENGINES[peer.store](databases).load(url, Shape.MANY, count, CHANNELS)
         return
     with client(peer, url) as putter:
         putter.put(1, 1)

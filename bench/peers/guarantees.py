@@ -133,7 +133,7 @@ def follow_ups(desk: Desk) -> Seen:
     with worker(desk.peer, desk.url, "probe"):
         if not desk.wait_for("end", "adding", 1, HAND_OVER_SECONDS):
             return False, "the event was lost with its worker"
-        wait_until(lambda: not is_pending(desk.peer, desk.url), MOMENT_SECONDS)
+        wait_until(lambda: not is_pending(desk.peer, desk.url), HAND_OVER_SECONDS)
         sleep(MOMENT_SECONDS / 2)
     times = len(desk.notes("begin", "adding-next"))
     return times == 1, "added once" if times == 1 else f"added {times} times"

@@ -69,10 +69,12 @@ async def client(url: str, connections: int) -> AsyncIterator[object]:
 
 async def work(url: str, mode: str) -> None:
     app = _app(url, 10)
-    async with app.open_async(), asyncio.TaskGroup() as group:
-        group.create_task(_retry_stalled(app, SETTINGS[mode].get("stalled_worker_timeout", 30.0)))
+    stalled_after = SETTINGS[mode].get("stalled_worker_timeout", 30.0)
+    async with app.open_async():
+        retrying = asyncio.create_task(_retry_stalled(app, stalled_after))
         print("the worker is ready", flush=True)
         await app.run_worker_async(**SETTINGS[mode])
+        retrying.cancel()
 
 
 async def _retry_stalled(app: App, seconds: float) -> None:
