@@ -30,7 +30,7 @@ class Peer:
     expire: str = ""
     """Statement that ages all leases, where no setting makes them short."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What "put", "default" and "best" mean, in words for the report."""
+    """Meaning of "put", "default" and "best", in words for the report."""
     restarts: bool = False
     """Its crashed work is recovered when a process of the same name starts again."""
     guaranteed: bool = True

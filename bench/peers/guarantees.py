@@ -25,7 +25,7 @@ AT_ONCE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a probe saw."""
+    """Result of a probe."""
 
     peer: str
     store: str

@@ -138,16 +138,16 @@ def recovery(databases: Databases, peers: Sequence[Peer], size: Size) -> Iterato
     """Time from kill -9 of a worker until another handles its event; all peers wait at once."""
     with desks(databases, peers) as all_desks:
         with ThreadPoolExecutor(len(all_desks)) as pool:
-            found = list(pool.map(lambda each: _recovered(each, size.patience), all_desks))
+            found = list(pool.map(lambda each: _recovered(each, size.give_up_after), all_desks))
         for each, took in zip(all_desks, found, strict=True):
             case = "kill -9 until another handles it"
             if took is None:
-                yield missing(case, each.peer, f"not within {size.patience} s")
+                yield missing(case, each.peer, f"not within {size.give_up_after} s")
             else:
                 yield measured(case, each.peer, [took], "s")
 
 
-def _recovered(desk: Desk, patience: int) -> float | None:
+def _recovered(desk: Desk, give_up_after: int) -> float | None:
     """Return the seconds until the second attempt begins, None if it does not."""
     with ExitStack() as stack:
         with worker(desk.peer, desk.url, "best") as victim:
@@ -159,6 +159,6 @@ def _recovered(desk: Desk, patience: int) -> float | None:
             victim.kill()
         if desk.peer.restarts:
             stack.enter_context(worker(desk.peer, desk.url, "best"))
-        if not desk.wait_for("begin", "hung", 2, patience):
+        if not desk.wait_for("begin", "hung", 2, give_up_after):
             return None
     return float(desk.notes("begin", "hung")[1]["at"] - killed_at)

@@ -55,7 +55,7 @@ class Size:
     backlogs: tuple[int, ...]
     pings: int
     idle: int
-    patience: int
+    give_up_after: int
     """Seconds to wait for the recovery of a killed worker's event."""
 
 
@@ -69,7 +69,7 @@ SIZES = {
         backlogs=(3_000,),
         pings=10,
         idle=2,
-        patience=5,
+        give_up_after=5,
     ),
     "medium": Size(
         rounds=2,
@@ -80,7 +80,7 @@ SIZES = {
         backlogs=(10_000, 100_000),
         pings=100,
         idle=10,
-        patience=60,
+        give_up_after=60,
     ),
     "full": Size(
         rounds=3,
@@ -91,6 +91,6 @@ SIZES = {
         backlogs=(10_000, 100_000, 1_000_000),
         pings=200,
         idle=20,
-        patience=150,
+        give_up_after=150,
     ),
 }

@@ -34,7 +34,7 @@ TITLES = {POSTGRES: "PostgreSQL", SQLITE: "SQLite"}
 
 @dataclass(slots=True)
 class Report:
-    """What a run found, and on what."""
+    """Results of a run, and the machine it ran on."""
 
     scale: str
     command: str
@@ -173,16 +173,16 @@ def _guarantees(findings: Sequence[Finding], peers: Sequence[Peer]) -> str:
     lines = []
     for (name, store), own in by_peer.items():
         cells = [
-            _verdict(own[guarantee], guarantee in options[name, store]) for guarantee in PROBES
+            _holds(own[guarantee], guarantee in options[name, store]) for guarantee in PROBES
         ]
         lines.append([f"{name} ({TITLES[store]})", *cells])
     return _grid(["", *PROBES], lines)
 
 
-def _verdict(finding: Finding, is_option: bool) -> str:
-    verdict = "yes" if finding.holds else "no"
+def _holds(finding: Finding, is_option: bool) -> str:
+    answer = "yes" if finding.holds else "no"
     off = ", off in the timed runs" if is_option and finding.holds else ""
-    return f"{verdict}{off}: {finding.seen}"
+    return f"{answer}{off}: {finding.seen}"
 
 
 def _settings(peers: Sequence[Peer]) -> str:

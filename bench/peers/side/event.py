@@ -12,7 +12,7 @@ CHANNELS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What is put: a payload, the key of its dedup and the lane that keeps its order."""
+    """A payload to put, the key of its dedup and the lane that keeps its order."""
 
     key: str
     lane: str

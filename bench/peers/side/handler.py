@@ -56,11 +56,11 @@ async def _follow(payload: dict[str, Any], emit: Emit | None) -> None:
     if does == "adds and dies first" and emit is not None:
         added = following(payload)
         if attempt > 1:
-            # What the first attempt added has ended, if it was stored at all.
+            # An event that the first attempt stored has ended before this one adds it again.
             await _wait_for_end(journal, added.key)
         await emit(added)
         if attempt == 1:
-            # What was sent before this line has reached the server.
+            # The add has reached the server: it was awaited above.
             os.kill(os.getpid(), signal.SIGKILL)
     _append(journal, note | {"what": "end", "at": time.time()})
 
