@@ -172,9 +172,7 @@ def _guarantees(findings: Sequence[Finding], peers: Sequence[Peer]) -> str:
         by_peer[key] = {**by_peer.get(key, {}), each.guarantee: each}
     lines = []
     for (name, store), own in by_peer.items():
-        cells = [
-            _holds(own[guarantee], guarantee in options[name, store]) for guarantee in PROBES
-        ]
+        cells = [_holds(own[guarantee], guarantee in options[name, store]) for guarantee in PROBES]
         lines.append([f"{name} ({TITLES[store]})", *cells])
     return _grid(["", *PROBES], lines)
 
