@@ -18,7 +18,7 @@ endef
 .PHONY: help setup up test check fix bench chaos mutants audit sbom pins screenshots dist docs bench-peers
 
 help: ## list what there is
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 20
 
 setup: .venv/.setup ## create .venv with pinned dependencies and .venv/bin/holdfast
 
