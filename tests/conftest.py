@@ -61,7 +61,7 @@ ON_SQLITE_FIRST = (
     "browser/test_console_agents.py",
     "browser/test_console_memory.py",
     "browser/test_console_overview.py::test_a_hundred_frames_a_second_leave_the_page_responsive",
-    "browser/test_console_overview.py::test_an_ailing_channel_is_named_with_its_problem_until_it_is_back",
+    "browser/test_console_overview.py::test_an_ailing_channel_is_named",
     "browser/test_conversations.py",
     "browser/test_files.py",
     "browser/test_login.py",
