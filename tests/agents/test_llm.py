@@ -229,7 +229,7 @@ def test_a_model_limits_its_time() -> None:
         ("gpt", 'a model is named "provider:model"'),
         ("groq:llama", r"the provider 'groq' needs a package: .*pydantic-ai-slim\[groq\]"),
         ("nosuch:model", "the model 'nosuch:model' cannot be used: "),
-        ("openai:gpt-5", "the model 'openai:gpt-5' cannot be used: .*OPENAI_API_KEY"),
+        ("openai:gpt-5", "the model 'openai:gpt-5' cannot be used: set OPENAI_API_KEY, or "),
         ("mine:model", "the key of the provider 'mine' is missing: MY_KEY is not set"),
     ],
 )

@@ -1,4 +1,4 @@
-"""PgQueuer with asyncpg and uvloop, as its own benchmark runs."""
+"""PgQueuer with asyncpg and uvloop."""
 
 from __future__ import annotations
 

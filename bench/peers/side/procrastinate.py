@@ -78,7 +78,7 @@ async def work(url: str, mode: str) -> None:
 
 
 async def _retry_stalled(app: App, seconds: float) -> None:
-    """Retry stalled jobs as its guide says, but every second instead of every ten minutes."""
+    """Retry stalled jobs every second."""
     while True:
         for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=seconds):
             await app.job_manager.retry_job(job)

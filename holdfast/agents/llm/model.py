@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.settings.environment import variable
 from holdfast.settings.providers import Provider as ProviderTable
 
 TEST = "test"
+KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]{0,60}_API_KEY\b")
 ScriptedReply = str | ModelResponse
 Script = Callable[[list[ModelMessage], AgentInfo], ScriptedReply | Awaitable[ScriptedReply]]
 """Plays a model: takes the messages so far and the tools, returns a text or tool calls."""
@@ -41,7 +43,7 @@ def model_of(name: str, providers: Mapping[str, ProviderTable] | None = None) ->
             f"the provider {provider!r} needs a package: {_one_line(error)}"
         ) from error
     except (UserError, ValueError) as error:
-        raise HoldfastError(f"the model {name!r} cannot be used: {_one_line(error)}") from error
+        raise HoldfastError(f"the model {name!r} cannot be used: {_reason(error)}") from error
 
 
 def scripted(script: Script, name: str = "script") -> Model:
@@ -81,6 +83,12 @@ def _provider(name: str, kind: str, table: ProviderTable) -> Provider[Any]:
         raise HoldfastError(
             f"the provider {name!r} takes no {' or '.join(given)}: {_one_line(error)}"
         ) from error
+
+
+def _reason(error: UserError | ValueError) -> str:
+    """Name the variable of a missing key; the library would also advise how to write other code."""
+    key = KEY_VARIABLE.search(str(error))
+    return f"set {key[0]}, or {key[0]}_FILE to the path of its file" if key else _one_line(error)
 
 
 def _one_line(error: BaseException) -> str:
