@@ -80,7 +80,7 @@ async def test_a_token_that_is_none_is_a_problem(
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", token)
     async with running(quick_harness(echo), settings) as app:
         [problem] = app.channels["telegram"].problems
-        assert "no token of a Telegram bot" in problem
+        assert "not the token of a Telegram bot" in problem
     [line] = await check(access_of(Telegram(), "open"))
     assert line.state == "fail"
 

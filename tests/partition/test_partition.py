@@ -37,8 +37,12 @@ async def test_the_turn_of_a_host_that_is_cut_off_goes_to_another(
     await pool.put(store, BACKLOG)
     # Long before the lease ends, the server misses the session of the host.
     await pool.wait_drained(store, NOTICED_WITHIN)
-    hosts.heal(1)
+    # Its handler ends while it hears nothing, so its settle is the first call that the server sees.
     gate.touch()
+    await asyncio.to_thread(
+        wait_until, lambda: [run for run in pool.runs() if run.process == cut_off and run.ended_at]
+    )
+    hosts.heal(1)
     await asyncio.to_thread(
         wait_until, lambda: [run for run in pool.runs() if run.id == held and run.ended == "lost"]
     )

@@ -199,7 +199,7 @@ def test_teams_are_checked_when_they_are_added() -> None:
 async def test_a_harness_with_a_team_of_unknown_agents_does_not_start() -> None:
     app = AgentHarness(lambda turn: None)
     app.team("dev", agents=["agent", "ghost"], leader="agent")
-    with pytest.raises(HoldfastError, match="'ghost' of team 'dev' is no agent"):
+    with pytest.raises(HoldfastError, match="'ghost' of team 'dev' is not an agent of this app"):
         _ = app.routing
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from holdfast.store.transfer import move as moves
+from holdfast.store.transfer.move import move
 from holdfast.store.transfer.postgres import PostgresDatabase
 from holdfast.store.transfer.sqlite import SqliteDatabase
 
@@ -22,12 +22,11 @@ def main(source: str, target: str, step: str, count: str) -> None:
     def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    moves.BATCH_ROWS = 2
     for engine in (PostgresDatabase, SqliteDatabase):
         for name in ("lock", "mark_moved"):
             if step == name:
                 setattr(engine, name, die)
-    moves.move(source, target, on_progress=watch)
+    move(source, target, on_progress=watch, batch_rows=2)
 
 
 if __name__ == "__main__":
