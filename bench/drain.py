@@ -34,7 +34,7 @@ async def _drained(
 
 
 def draining(store: Store, raw: Raw, feed: Feed, events: int, batch: int) -> Run:
-    """Put `count` events, then drain them. Returns the rate of the drain alone."""
+    """Put events, then drain them in batches. Returns the rate of the drain alone."""
 
     async def run() -> float:
         await store.put(feed.take(events))

@@ -54,7 +54,7 @@ class Raw(Protocol):
     def write_back(self) -> None:
         """Checkpoint the write-ahead log, so that this does not happen while a drain is timed.
 
-        A server does that by itself."""
+        Only SQLite needs it: a server does so in the background."""
 
     def close(self) -> None:
         """Close the connections."""

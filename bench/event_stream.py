@@ -110,7 +110,7 @@ async def watching(
     host: str = "127.0.0.1",
     limit: int = 2**16,
 ) -> AsyncIterator[Stream]:
-    """Connect to a stream, by default that of all messages. Raises Refused."""
+    """Connect to a stream, by default that of all messages. Raises Refusal."""
     reader, writer = await asyncio.open_connection(host, port, limit=limit)
     try:
         given = {

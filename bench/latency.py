@@ -72,7 +72,7 @@ def _percentile_name(share: float, found: Sequence[float]) -> str:
 async def _latencies(engine: Engine, scale: Scale, backlog: int, *apps: str) -> list[float]:
     """Return the milliseconds from the commit's request to the handler's start, of each ping.
 
-    Over a backlog, it pings as long as that lasts."""
+    With a backlog, it stops pinging once the backlog is drained."""
     asked_at: dict[int, float] = {}
     with engine.fresh() as url, TemporaryDirectory(prefix="holdfast-bench-") as folder:
         journal = Path(folder, "journal")

@@ -95,7 +95,7 @@ async def working_crowd(engine: Engine, channel: str) -> AsyncIterator[Crowd]:
             environment(crowd.variables),
             NamedTemporaryFile("w", suffix=".toml") as config,
         ):
-            # Nobody else knows the platform.
+            # A local platform has no strangers, so nobody has to be paired.
             print('pairing = "open"', file=config, flush=True)
             options = ("--config", config.name, *(("--port", "0") if crowd.needs_http else ()))
             working = run_process("up" if crowd.needs_http else "work", url, *options)

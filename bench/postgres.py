@@ -89,7 +89,7 @@ class PostgresEngine:
     def fresh(self) -> Iterator[str]:
         with self._databases.fresh("postgres") as url:
             with psycopg.connect(url, autocommit=True) as connection:
-                # The server has just started: nobody would be declared dead for half a minute.
+                # By default nobody is declared dead for a while after the start of a server.
                 name = sql.Identifier(connection.info.dbname)
                 connection.execute(
                     sql.SQL("alter database {} set holdfast.restart_grace = '0s'").format(name)

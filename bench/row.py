@@ -73,7 +73,7 @@ async def interleave(rounds: int, *runs: Run) -> list[list[float]]:
 
 
 def compare_to_goal(goal: Goal, store: str, what: str, measured: float, unit: str = EVENTS) -> Row:
-    """Return a row that is compare_runs with a fixed number."""
+    """Return a row that compares a measurement with a fixed number."""
     assert goal.required is not None
     aim = None if goal.aim is None else goal.aim / goal.required
     return Row(

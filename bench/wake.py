@@ -1,4 +1,4 @@
-"""Measure what wake-ups cost those who put, and how soon they wake another process."""
+"""Measure what wake-ups cost the callers of put, and how soon they wake another process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def waiting(url: str) -> AsyncIterator[ChatStore]:
 async def _rates(
     url: str, scale: Scale, processes: int, stores: int, callers: int
 ) -> list[list[float]]:
-    """Return the puts per second of each way, in interleaved rounds."""
+    """Return the puts per second of each of WAYS, in interleaved rounds."""
     count = scale.puts // (stores * callers) * stores * callers
     with _putters(url, processes, stores, callers) as putters:
         runs = [_putting(putters, how, count) for how in WAYS]
@@ -153,7 +153,7 @@ def _hearing(store: ChatStore, waiter: ChatStore, feed: Feed, how: str) -> Run:
                 await hearing
                 took.append((perf_counter() - begun) * 1000)
                 hearing = asyncio.ensure_future(anext(wakeups))
-                # Longer than wake-ups are held back to be sent together.
+                # Wait for longer than wake-ups are held back to be sent together.
                 await asyncio.sleep(PING_SECONDS)
         hearing.cancel()
         return median(took)

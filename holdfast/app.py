@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Function)
 Serve = Callable[["AgentHarness"], AbstractAsyncContextManager[object]]
-"""Answers HTTP for an app, from the moment it is entered until it is left."""
+"""Returns a context manager that answers HTTP for an app during its block."""
 
 
 class AgentHarness:
@@ -106,7 +106,7 @@ class AgentHarness:
     def agent(
         self, id: str | F | None = None, **options: Unpack[AgentOptions]
     ) -> F | Callable[[F], F]:
-        """Decorate a function that answers turns; without an id, its name is the agent's."""
+        """Decorate a function that answers turns; without an id, the agent takes its name."""
         if callable(id):
             return self._named_after(id)
 
@@ -144,7 +144,7 @@ class AgentHarness:
         agents: Sequence[str],
         leader: str,
     ) -> None:
-        """Add a team, whose messages go to its leader. People who choose read the description."""
+        """Add a team, whose messages go to its leader. The description helps people to choose."""
         checked_id(id)
         if id.lower() in map(str.lower, self.teams):
             raise HoldfastError(f"there are two teams named {id!r}")
@@ -329,7 +329,7 @@ class AgentHarness:
     async def signal(
         self, message_id: str, name: str, value: object = None, *, actor: str | None = None
     ) -> None:
-        """Send a signal to a message, whose turn waits for it or will.
+        """Send a signal to the turn of a message, which waits for it now or later.
 
         An `actor` is recorded in the audit log. Raises Unknown if there is no such message, and
         HoldfastError if it has ended."""
@@ -368,11 +368,11 @@ class AgentHarness:
         serve: Serve = nullcontext,
         works: bool = True,
     ) -> None:
-        """Run until stopped. In a caller's task group, return once everything takes work.
+        """Run until stopped. With a `task_group`, run in it and return once the app is ready.
 
-        `num_workers` is the number of turns at once of each agent, within the setting
-        `workers_total`. `serve` answers HTTP: it is entered before there is work and left after
-        the last turn. With `works=False` this process only answers HTTP, for agents in other
+        `num_workers` is the number of turns that each agent runs at once, within the setting
+        `workers_total`. `serve` answers HTTP: it is entered before the first turn and left after
+        the last one. With `works=False` this process only answers HTTP, for agents in other
         processes."""
         if works and num_workers is not None and num_workers < 1:
             raise ValueError(
@@ -407,12 +407,12 @@ class AgentHarness:
             self._store = None
 
     async def receive(self, new: NewEvent) -> int | None:
-        """Store a message that came through a channel. Returns its id, None if it is known."""
+        """Store a message from a channel. Returns its id, or None if it is known already."""
         channel = self.channels.get(channel_of(new.event))
         text = (
             text_before_routing(new.event) if channel is None else channel.routing_text(new.event)
         )
-        # Routing may have to ask the database, which must not change the order of a conversation.
+        # Routing may wait for the database. The lock keeps the messages of a conversation in order.
         async with self._arriving.setdefault(conversation_of(new.event), asyncio.Lock()):
             return await receive(self.store, (await self._directory(text)).routing, new, text)
 

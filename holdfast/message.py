@@ -20,7 +20,7 @@ SCHEDULE = "schedule"
 """The channel of scheduled messages whose answers stay in history. Also the key of a payload that
 holds the id of its schedule, whichever channel gets the answer."""
 PREVIEW = "preview"
-"""Key of a response that holds the note of the preview whose text it replaces."""
+"""Key of a response that locates the preview of the growing answer, which the response replaces."""
 
 # Release 0.4.0 stored the result of routing in the payload; since then it has columns.
 ROUTED_TEXT = "routed_text"
@@ -60,7 +60,7 @@ def team_of(message: Message) -> str | None:
 
 
 def text_before_routing(payload: Payload) -> str:
-    """Return the text without the bot's name, with which a mention in Slack begins."""
+    """Return the text, with the prefix that named an agent, but without a leading Slack mention."""
     written = written_of(payload)
     return _MENTION.sub("", written, count=1) if payload.get("type") == "app_mention" else written
 
@@ -149,7 +149,7 @@ def person_of(payload: Payload) -> str:
 def subject_of(payload: Payload) -> str:
     """Return the memory subject of the sender; '' if nobody is known.
 
-    Every row that is kept of a message carries it, so that forgetting a person finds them all.
-    agent.subject_of does the same in SQL, and a trigger on SQLite."""
+    Every row derived from a message stores it, so that forgetting a person finds all their rows.
+    agent.subject_of does the same on PostgreSQL, and a trigger on SQLite."""
     person = person_of(payload)
     return f"{workspace_of(payload)}:{USER}:{person}" if person else ""

@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 COLLECT_LIMIT = 100
 SIGN_OFF_WITHIN = timedelta(seconds=2)
-"""Time for cancelled tasks to end after a second signal."""
+"""Time for waking other processes and unregistering at a stop."""
 
 
 async def run(
@@ -128,7 +128,7 @@ def _channels(
 
 
 async def _receive_webhooks(app: AgentHarness, ready: asyncio.Event) -> None:
-    """Receive what platforms send by HTTP until stopped; other processes work and deliver it."""
+    """Receive webhooks until stopped; other processes run the turns and deliver the responses."""
     receiving = {name: channel for name, channel in app.channels.items() if channel.webhooks}
     async with asyncio.TaskGroup() as group:
         waits = channels.receiving(receiving, app.receive, webhooks_only=True)
@@ -214,7 +214,7 @@ class RunningProcess:
         }
 
     def _tasks(self, process: Process) -> Iterator[Coroutine[Any, Any, None]]:
-        """Yield what runs beside the consumers until they have stopped."""
+        """Yield the coroutines that run beside the consumers until these have stopped."""
         app, store = self._app, self._store
         yield self._listen()
         yield self._directory.follow(self._on_directory)
@@ -233,7 +233,7 @@ class RunningProcess:
             yield metrics.keep_reading(store, app.consumers, read_gaps)
 
     async def _announce(self) -> str:
-        """Publish the agents and limits of this process; return the default agent of all."""
+        """Publish the agents and limits of this process; return the default of all processes."""
         directory = await self._directory.publish()
         for id_ in self._app.policies:
             # Lift the limit if there is none now: a process that died may have left one.
@@ -302,7 +302,7 @@ class RunningProcess:
         if self._inbox is None or self._worker is None:
             return
         if agent:
-            # Turns that are claimed already keep an agent that runs here.
+            # Never set it to "": turns that are claimed already need an agent that runs here.
             self._worker.default = agent
             if self._reporter is not None:
                 self._reporter.default = agent
@@ -406,7 +406,7 @@ class RunningProcess:
 async def _wait_until_open(channels: Iterable[Channel], within: timedelta) -> None:
     """Wait until channels receive, so that a person who reads "ready" may write at once.
 
-    A platform that is away does not hold up the rest."""
+    A platform that is unreachable delays this by `within` at most."""
     with suppress(TimeoutError):
         async with asyncio.timeout(within.total_seconds()):
             for channel in channels:
@@ -420,7 +420,7 @@ async def _sign_off(store: ChatStore, process_id: str, consumers: Sequence[Consu
             for consumer in consumers:
                 await store.wake(consumer.policy.queue)
             if not any(consumer.running for consumer in consumers):
-                # Otherwise others must find this process gone: that frees the turns it holds.
+                # Stay registered while turns are held: others free them once they find it gone.
                 await store.unregister(process_id)
                 await publish(store)
     except (StoreUnavailable, TimeoutError) as error:

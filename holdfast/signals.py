@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FORCED_EXIT_AFTER = timedelta(seconds=1)
+"""Time for cancelled tasks to end after a second signal."""
 
 
 async def is_ready(ready: asyncio.Event, task: asyncio.Task[None]) -> bool:
@@ -39,7 +40,7 @@ async def run_until_signal(
     ready: asyncio.Event,
     on_ready: Callable[[], None] | None,
 ) -> None:
-    """Run a process of its own, which SIGTERM and SIGINT stop."""
+    """Run until the app ends; SIGTERM and SIGINT stop it. `on_ready` is called once it is ready."""
     within = app.load_settings().grace + app.limits.ends_within + SIGN_OFF_WITHIN
     async with asyncio.TaskGroup() as group:
         task = group.create_task(running)
@@ -50,7 +51,7 @@ async def run_until_signal(
 
 
 def _stop_on_signal(app: AgentHarness) -> None:
-    """Ask for a graceful stop, and say at the terminal which turns it waits for."""
+    """Ask for a graceful stop, and log how many turns it waits for."""
     if turns := sum(consumer.running for consumer in app.consumers):
         running = "1 turn" if turns == 1 else f"{turns} turns"
         grace = app.load_settings().grace.total_seconds()
@@ -62,11 +63,11 @@ def _stop_on_signal(app: AgentHarness) -> None:
 def _signals(
     stop: Callable[[], None], task: asyncio.Task[None], within: timedelta
 ) -> Iterator[None]:
-    """Stop gracefully on the first signal, `within` a bounded time, and at once on the second.
+    """Stop gracefully on the first signal, in at most `within`, and at once on the second.
 
-    After a second signal the process exits with 128 and the number of the signal, as a shell
-    expects. A thread cannot be cancelled, and an agent may refuse to be: neither is waited for.
-    Others take the turns of this process once they see that it is gone."""
+    After a second signal the exit code is 128 plus the number of the signal, as a shell expects.
+    Threads cannot be cancelled, and agents may ignore a cancellation, so the process exits without
+    them. Other processes take over its turns once they see that it is gone."""
     loop = asyncio.get_running_loop()
     exits: list[asyncio.TimerHandle] = []
     codes: list[int] = []

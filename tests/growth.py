@@ -32,7 +32,7 @@ def superlinear(
         given = hostile(size)
         took = _seconds(work, given)
         if took > max(NEGLIGIBLE, MAX_GROWTH * before):
-            # A page fault is not there the second time.
+            # A page fault does not recur.
             took = min(took, _seconds(work, given))
         if took > max(NEGLIGIBLE, MAX_GROWTH * before):
             shown = repr(given)[:24]
@@ -42,7 +42,7 @@ def superlinear(
 
 
 def _seconds(work: Callable[[Input], object], given: Input) -> float:
-    # The collector visits everything that other tests left behind, which has nothing to do with it.
+    # The garbage collector would visit everything that other tests left behind.
     gc.disable()
     try:
         start = time.thread_time()

@@ -58,10 +58,10 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
     if not inspect.isclass(value) and not inspect.isfunction(value):
         assert name in CONSTANTS
         return
-    # That of a base class says nothing of this one.
+    # Do not count the docstring of a base class.
     doc = vars(value)["__doc__"] if inspect.isclass(value) else value.__doc__
     assert doc
-    # A dataclass without one has its signature.
+    # A dataclass without a docstring gets its signature as one.
     assert not doc.startswith(f"{name}(")
 
 

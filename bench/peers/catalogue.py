@@ -20,7 +20,7 @@ class Peer:
     own: bool = False
     """Runs in our environment instead of that of the peers."""
     package: str = ""
-    """Distribution of which the version is shown."""
+    """Distribution whose version the report shows."""
     pending: str
     """Query: whether an event waits or is being handled."""
     load: str = ""

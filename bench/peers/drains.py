@@ -54,7 +54,7 @@ def _drained(peer: Peer, url: str, mode: str, count: int, nth: int) -> list[floa
     _settle_down(peer, url)
     with _noted() as progress, worker(peer, url, mode, progress):
         assert wait_until(progress.exists, DRAIN_SECONDS), f"{peer.name} handles nothing"
-        # Not before the last was handled: these looks cost the server something.
+        # Look for pending events only after the last was handled: each look loads the server.
         done = wait_until(lambda: handled(progress) >= count, DRAIN_SECONDS) and wait_until(
             lambda: not is_pending(peer, url), DRAIN_SECONDS
         )

@@ -41,7 +41,7 @@ class Desk:
         return self.folder / "journal"
 
     def put(self, name: str, does: str, lane: str | None = None) -> float:
-        """Put an event that does something. Returns the time of its begin."""
+        """Put an event that does something. Returns the time at which the put began."""
         orders = {"journal": str(self.journal), "name": name, "does": does}
         gate = {"gate": str(self.folder / name)}
         return self.putter.put_one(Event(name, lane or name, PAYLOAD | orders | gate))
@@ -80,7 +80,7 @@ def desks(databases: Databases, peers: Sequence[Peer]) -> Iterator[list[Desk]]:
 
 
 def pick_up(databases: Databases, peers: Sequence[Peer], size: Size) -> Iterator[Measured]:
-    """Time from the begin of a put until the handler begins in an idle worker."""
+    """Time from the start of a put until the handler begins in an idle worker."""
     with desks(databases, peers) as all_desks:
         for each in all_desks:
             with worker(each.peer, each.url, "best"):

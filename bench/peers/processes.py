@@ -66,7 +66,7 @@ class Client:
     def put_one(self, event: Event) -> float:
         """Put an event with its lane and its key, where the queue knows these.
 
-        Returns the time of its begin."""
+        Returns the time at which the put began."""
         given = {"key": event.key, "lane": event.lane, "payload": event.payload}
         self._send({"event": given})
         return float(json.loads(self._receive())["at"])

@@ -60,12 +60,12 @@ _numbers = counting(1)
 
 
 def _first() -> int:
-    """Return a number from which on nobody has put yet."""
+    """Return the first of SPACE numbers that no process has put yet."""
     return next(_numbers) * SPACE
 
 
 def _together(clients: Sequence[Client], count: int) -> float:
-    """Return the rate at which all put so many each."""
+    """Return the total rate of all clients, each of which puts `count` events."""
     begun = perf_counter()
     for putter in clients:
         putter.begin(_first(), count, TASKS)

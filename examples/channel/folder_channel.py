@@ -52,7 +52,7 @@ class FolderChannel(Channel):
             try:
                 for path in sorted(self._in.glob("*.txt")):
                     await self._receive(path.stem, path.read_text(), put)
-                    # Only now. After a crash before this line, the name shows a known message.
+                    # Only after the commit. After a crash here, the name gives a known id.
                     path.unlink()
             except HoldfastError as error:
                 log.warning("could not store a message, will try again: %s", error)

@@ -25,7 +25,7 @@ async def find_book(context: RunContext[Context], title: str) -> str:
 
 
 def play(messages: list[ModelMessage], info: AgentInfo) -> str | ModelResponse:
-    """Takes every message for a title, looks it up, and repeats what the tool says."""
+    """Treats every message as a title, looks it up, and repeats what the tool says."""
     last = messages[-1].parts[-1]
     if isinstance(last, ToolReturnPart):
         return f"{last.content}."

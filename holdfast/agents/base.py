@@ -153,7 +153,7 @@ def lane_of(agent: str, conversation: str, policy: LanePolicy) -> str | None:
 def prompt_of(turn: Turn) -> str:
     """Return the prompt of a turn, with the frame of hand-offs.
 
-    Of several collected messages, each follows the name of its sender."""
+    With several collected messages, the name of its sender precedes each of them."""
     if len(turn.events) == 1:
         return prompt_text(turn.primary)
     return "\n\n".join(f"{sender_of(event.event)}: {prompt_text(event)}" for event in turn.events)

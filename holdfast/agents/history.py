@@ -10,9 +10,9 @@ from holdfast.chat import AgentMessage
 def pair_answers(lines: Iterable[AgentMessage]) -> list[AgentMessage]:
     """Return stored lines oldest first, each message right before its answer.
 
-    A message has its place in the history when it is received, and others may arrive before it is
-    answered. One without an answer of its own stays with the message before it: it was collected
-    with it, or it died."""
+    Messages are stored when they arrive, so others may come between a message and its answer. A
+    message without an answer of its own stays with the one before it: either both were collected
+    in one turn, or it became a dead letter."""
     in_order = sorted(lines, key=_id)
     answers: dict[str, int] = {}
     positions: dict[int, int] = {}

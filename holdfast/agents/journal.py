@@ -203,7 +203,7 @@ class TurnJournal:
         await self.until_lease_ends(lambda: self.record(steps=steps, frames=frames))
 
     async def until_lease_ends(self, record: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Record again and again while the database is away. Raises LeaseLost at the end."""
+        """Call `record` through an outage of the database. Raises LeaseLost when the lease ends."""
         try:
             await retry_through_outage(record, lambda: self.leased.until, self._log_outage)
         except StoreUnavailable:

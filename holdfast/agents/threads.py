@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a call of this function or object runs none of its code yet."""
+    """Return whether a call only makes a coroutine or async generator, and runs no code yet."""
     if isinstance(function, FunctionType) and function.__code__.co_flags & CO_COROUTINE:
         return True
     # An object may have an async __call__.

@@ -87,7 +87,7 @@ class Turn:
     on_progress: Callable[[], None] | None = None
     read_thread: Callable[[], Awaitable[Sequence[Line]]] | None = None
     fetch_files: Callable[[], Awaitable[Sequence[Path]]] | None = None
-    # Takes the turn: a function bound to it would be a cycle, left to the garbage collector.
+    # Gets the turn as an argument: bound to it, it would be a reference cycle.
     read_history: Callable[[Turn, int], Awaitable[Sequence[Line]]] | None = None
 
     def __post_init__(self) -> None:

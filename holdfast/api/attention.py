@@ -57,7 +57,7 @@ class Situation:
 
 
 def concerns(situation: Situation) -> list[Concern]:
-    """Return what needs a person: by severity, then in the order of the kinds below."""
+    """Return what needs a person: by severity, then in the order of FINDERS."""
     found = [concern for find in FINDERS for concern in find(situation)]
     return sorted(found, key=lambda one: SEVERITIES.index(one.severity))[:MOST]
 

@@ -19,7 +19,7 @@ from holdfast.api.response import ApiError
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MIN_BYTES_PER_SECOND = 32 * 1024
-"""Lowest accepted speed of a body. It may be a few seconds late, as `Limits` says."""
+"""Lowest accepted speed of a body, which may lag behind it by `Limits.body_stall_seconds`."""
 
 HAS_WHOLE_BODY = "holdfast.has_whole_body"
 """Scope key: whether the whole body had arrived when the request was handed on."""
@@ -98,7 +98,7 @@ async def _read_chunks(request: Request, on_size: Callable[[int], None]) -> byte
 
 
 async def read_file(request: Request, file: BinaryIO, most_bytes: int) -> int:
-    """Write the body to a file as it arrives, at whatever length. Returns its size.
+    """Write the body, at most `most_bytes`, to a file as it arrives. Returns its size.
 
     Refuse one that is too large, too slow or cut short."""
     stall = request.app.state.api.limits.body_stall_seconds

@@ -60,7 +60,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class FeedFrame:
-    """An encoded frame, and the cursor behind it."""
+    """An encoded frame, and the cursor after it."""
 
     frame: Payload
     after: Cursor
@@ -99,7 +99,7 @@ def row_of(happened: ActivityRow) -> Row:
 class Watcher:
     """One client: its cursor and its filter.
 
-    `sent` is the cursor behind all frames that were sent or filtered out; `last_id` is the last id
+    `sent` is the cursor after all frames that were sent or filtered out; `last_id` is the last id
     that the client was given."""
 
     cursor: Cursor
@@ -282,7 +282,7 @@ class Feed:
         """Read once. Returns whether there may be more."""
         if self._next is None:
             [_, self._next] = await self.span()
-            # The first watchers have read from the store so far.
+            # Until now the first watchers read from the store: wake them.
             self._notify()
         found = await self._store().activity(self._next, limit=PAGE, most_bytes=PAGE_BYTES)
         if found:

@@ -18,7 +18,7 @@ Status = Literal["ok", "warning", "failing", "unknown"]
 FAILURES_WITHIN = timedelta(minutes=15)
 """Age up to which failures of a provider count."""
 LATE_INDEX = timedelta(minutes=1)
-"""Age of the oldest change of memory from which on the index counts as lagging."""
+"""The index lags if its oldest pending change of memory is older than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

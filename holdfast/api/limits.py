@@ -23,7 +23,7 @@ class Limits:
     """Seconds by which a body may be late at the lowest accepted speed."""
     wrong_tokens_per_second: float = 5.0
     wrong_tokens_burst_seconds: float = 20.0
-    """A client may use up this many seconds of wrong tokens at once."""
+    """Burst of wrong tokens: as many as the rate allows in this many seconds."""
     caller_cache_seconds: float = 1.0
     """Seconds for which a credential is cached; revocations by other processes take that long."""
     oidc_key_seconds: float = 60.0
@@ -31,9 +31,9 @@ class Limits:
     ping_seconds: float = 15
     """Interval of comments in a stream, so that proxies do not close it."""
     message_poll: timedelta = timedelta(seconds=1)
-    """Interval between reads of one answer without a frame: workers may write none, or not yet."""
+    """Interval between reads of one answer without a frame: workers may write it late or never."""
     chunk_bytes: int = 64 * 1024
-    """Size from which frames of a stream are sent."""
+    """Size up to which frames of a stream are collected before they are sent."""
     window_bytes: int = 16 * 1024 * 1024
     """Size of the window of recent frames. A client that falls behind it is disconnected."""
     page_bytes: int = PAGE_BYTES

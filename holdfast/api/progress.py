@@ -98,7 +98,7 @@ def shown_step(step: Step) -> StepStatus:
 
 
 def sum_usage(journals: Iterable[Journal]) -> tuple[int | None, float | None]:
-    """Return the tokens and the cost of all steps; None if no step knows."""
+    """Return the tokens and the cost of all steps; None if no step recorded any."""
     steps = [step for journal in journals for step in journal.steps.values()]
     tokens = [step.tokens for step in steps if step.tokens is not None]
     costs = [step.cost for step in steps if step.cost is not None]

@@ -55,8 +55,7 @@ async def events(
 ) -> Response:
     """Stream events from now on, or after `Last-Event-ID`. Clients that cannot send headers use the
     parameter `last_event_id`. Filters take several names, separated by commas. With
-    `dialect=tinyagi`, frames with the names of TinyAGI, such as `message:done`, come beside ours.
-    """
+    `dialect=tinyagi`, the stream also has frames with TinyAGI's names, such as `message:done`."""
     feed: Feed = request.app.state.feed
     if feed.is_closed:
         raise ApiError(503, "stopping")

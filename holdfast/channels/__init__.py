@@ -35,7 +35,7 @@ Factory = Callable[[Setup, Sequence[Any]], "Channel | None"]
 """Builds a channel from its tables of settings; None if they leave it off.
 
 A built-in channel gets tables of its own class, and only if there is one or its variables are set.
-An installed one gets dictionaries, and none if the settings have no table for it."""
+A channel of another package gets dictionaries: none if the settings have no table for it."""
 
 
 def _slack() -> Factory:
@@ -104,7 +104,7 @@ def configured_channels(
 
 
 def is_wanted(settings: Settings, name: str) -> bool:
-    """Return whether settings or variables turn a built-in channel on, or try to."""
+    """Return whether a built-in channel is turned on, or some of its variables are set."""
     return bool(_wanted_tables(settings, name)) or name in incomplete_channels(())
 
 
@@ -149,9 +149,9 @@ def receiving(
 ) -> Iterator[Coroutine[Any, Any, None]]:
     """Yield one coroutine for each channel, which receives messages until cancelled.
 
-    If a platform refuses its channel, everything else goes on. It is an error only for a single
-    channel that `is_alone` in the process, since nothing else could come in. Every process has
-    schedules, so they do not count."""
+    If a platform refuses its channel, this is logged and the others go on. With `is_alone` (the
+    process serves no HTTP), a refused channel is an error if it is the only one, since no other
+    messages could come in. Every process has schedules, so they do not count."""
     platforms = [channel for channel in known.values() if not channel.is_internal]
     for channel in known.values():
         task = channel.run_webhooks(put) if webhooks_only else channel.run(put)

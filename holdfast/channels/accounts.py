@@ -15,7 +15,7 @@ async def check_accounts(
     check: Callable[[Access], Awaitable[Sequence[Check]]],
     name_of: Callable[[Access], str],
 ) -> list[Check]:
-    """Check each account. With several, a line names the one that it is about."""
+    """Check each account. With several accounts, each line names its account."""
     lines: list[Check] = []
     for access in accesses:
         suffix = f" ({name_of(access)})" if len(accesses) > 1 else ""

@@ -26,7 +26,7 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 ANNOUNCED_CODES = 1000
-"""Codes that this process has sent. It does not ask the store about them again."""
+"""Maximum number of pairing codes that this process remembers, so as to send each only once."""
 DOMAIN = ("*@", "*:")
 """Prefixes of list entries that name a whole domain."""
 
@@ -47,12 +47,12 @@ class Sender:
     domain: str | None = None
     """Domain of an e-mail address or of a Matrix id."""
     sent_at: datetime | None = None
-    """The platform's time of the message. One from before an approval is not answered."""
+    """The platform's time of the message. Messages from before an approval are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The lists and the way of pairing of one channel."""
+    """The lists and the pairing policy of one channel."""
 
     pairing: PairingPolicy = "code"
     allow: frozenset[str] = frozenset()
@@ -131,7 +131,9 @@ class Admission:
         self._is_full = False
 
     async def decide(self, sender: Sender) -> Decision:
-        """Decide about one message. Call it for each one, also for those without a mention."""
+        """Decide about one message. Call it for every message, even without a mention of the bot.
+
+        Any message of a person resets the count of bot messages in its conversation."""
         rules = self._rules
         if not sender.is_bot:
             if rules.allows_bots:

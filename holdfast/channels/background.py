@@ -38,7 +38,7 @@ class BackgroundTasks:
 
     @asynccontextmanager
     async def during(self, work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-        """Run a coroutine beside the block, which does not wait for it."""
+        """Run a coroutine beside the block, and cancel it when the block ends."""
         task = self.start(work)
         try:
             yield

@@ -77,7 +77,7 @@ class PreviewFence(Protocol):
     """The lease of the turn whose answer is shown. Another worker may have it by now."""
 
     def hold(self) -> AbstractAsyncContextManager[None]:
-        """Hold a request to the lease: cancel it when the lease runs out. Raises LeaseLost."""
+        """Cancel the block when the lease runs out. Raises LeaseLost."""
 
     async def keep(self, note: Payload) -> None:
         """Store a note in the journal, under the fence of the turn. Raises LeaseLost."""

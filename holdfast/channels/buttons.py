@@ -45,9 +45,9 @@ def question(
 ) -> NewEvent:
     """Return a response with a button for each choice, for the sender of a message.
 
-    The turn of the message gets the value of the choice by `turn.signal(signal)`. Stored again, it
-    is the same response: its id derives from the message and the signal, or from `name`, which
-    tells several questions of one signal apart."""
+    The turn of the message gets the chosen value from `turn.signal(signal)`. Storing the question
+    twice sends it once: its id is made of the message and the signal. Several questions with the
+    same signal need a `name` each, which replaces the signal in the id."""
     given = choices if isinstance(choices, Mapping) else {label: label for label in choices}
     buttons = [{"label": label, "signal": signal, "value": value} for label, value in given.items()]
     payload = message.event

@@ -11,7 +11,7 @@ from holdfast.store.chain import find_message
 async def edit_message(store: Store, message_id: str, text: str) -> bool:
     """Give a message another text. Returns False if it was claimed, has ended or is unknown.
 
-    It stays with its agent, whichever one the new text names."""
+    It keeps its agent, even if the new text names another."""
     found = await _live_message(store, message_id)
     if found is None:
         return False

@@ -52,7 +52,7 @@ async def read_limited(chunks: AsyncIterable[bytes], largest: int) -> bytes | No
 
 
 def too_large(largest: int) -> str:
-    """Describe for people by how much a file is too large."""
+    """Return the predicate of a sentence about a file that exceeds the limit."""
     return f"has more than {largest / 1024 / 1024:g} MiB"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapMessage:
-    """A message of a gap, with what shows whether it answers another one or was answered."""
+    """A message of a gap, with the fields that tell which messages it answers."""
 
     id: str
     sender: str

@@ -28,8 +28,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def heartbeat(agent: str, every: timedelta, now: datetime, prompt: str = PROMPT) -> Schedule:
     """Return the schedule that prompts an agent.
 
-    Intervals count from 1970, so that they are the same in every process. The one that contains
-    `now` has its prompt at once, unless some process has put it already."""
+    Intervals count from 1970, so that they are the same in every process. The prompt of the
+    interval that contains `now` is due at once, unless a process has put it already."""
     return Schedule(
         id=f"{HEARTBEAT}-{agent}",
         source="file",

@@ -14,7 +14,7 @@ NO_ANSWER = "(no answer)"
 def parts_of(response: Event, texts_of: Callable[[str], Sequence[str]]) -> list[Part]:
     """Return the parts of a response; `texts_of` cuts a text at the platform's limit.
 
-    A response always has a part. An empty text is the end of a preview, which it takes away."""
+    A response always has a part. If there is a preview, an empty text deletes it."""
     files = [str(path) for path in response.event.get("files") or ()]
     texts = list(texts_of(str(response.event.get("message") or "")))
     if not texts and (PREVIEW in response.event or not files):

@@ -169,7 +169,7 @@ class EditedPreview(Preview):
         await self._fence.keep(note)
 
     async def _pause(self, duration: timedelta) -> None:
-        """Wait, or until the turn ends."""
+        """Wait for a duration, or until the turn ends."""
         with suppress(TimeoutError):
             async with asyncio.timeout(duration.total_seconds()):
                 await self._closing.wait()
@@ -190,7 +190,7 @@ async def replace_preview(post: Post, note: Payload, text: str) -> str | None:
 
 
 def _seconds_to_next_edit(note: Payload) -> float:
-    """Return how long to wait since the last edit; the clock of another machine may differ."""
+    """Return the seconds until the next edit; at most one interval, since clocks may differ."""
     least = EDIT_EVERY.total_seconds()
     edited_at = float(note.get(EDITED_AT, 0.0))
     return min(max(edited_at + least - time.time(), 0.0), least)

@@ -14,7 +14,7 @@ READ_INTERVAL = 1.0
 
 
 class RateLimits:
-    """Waits of one account, by method, for all processes. A turn that has to wait snoozes."""
+    """Waits of one account, by method, for all processes. Responses that must wait are snoozed."""
 
     def __init__(self, channel: str, account: str, store: SettingsStore | None) -> None:
         self._account = f"{channel}/{account}"

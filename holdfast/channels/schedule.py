@@ -1,7 +1,7 @@
 """The schedule channel: puts the messages of schedules when they are due, once over all processes.
 
-Every process looks at all schedules. The time of a run is part of its message's id, so the store
-keeps one message of each run, and only then the schedule moves on."""
+Every process looks at all schedules. The id of a message contains the time of the run, so the store
+keeps one message of each run. The schedule moves on only after its message is stored."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE = timedelta(seconds=10)
 """Longest time between two looks: wake-ups may be lost, and the store's clock may be set."""
 SHORTEST_PAUSE = timedelta(seconds=1)
-"""Least time between two looks because of changes that need not be about schedules."""
+"""Minimum time between two looks for wake-ups that may have nothing to do with schedules."""
 RETRY_AFTER = timedelta(seconds=5)
 """Pause after a failed look or put."""
 NOW = timedelta(0)
 
 
 class ScheduleChannel(Channel):
-    """Runs schedules. Answers to its own conversations are in the agent's history alone."""
+    """Runs schedules. Answers to its own conversations only stay in the agent's history."""
 
     name = SCHEDULE
     is_internal = True
@@ -71,7 +71,7 @@ class ScheduleChannel(Channel):
     async def _listen(self) -> None:
         async for name in self._store.wakeups(SCHEDULE):
             if name != SCHEDULE:
-                # Another process changed anything: do not look again at each of its messages.
+                # This wake-up may be about any message: do not read the schedules for each of them.
                 await asyncio.sleep(self._shortest_pause.total_seconds())
             self._wake.set()
 

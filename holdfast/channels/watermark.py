@@ -68,7 +68,7 @@ class Watermarks:
 
 
 async def read_last_gaps(store: SettingsStore, channels: Iterable[str]) -> list[Reading]:
-    """Read the gauges of the last gap of each channel, whichever process closed it."""
+    """Return the gauges of the last gap of each channel, closed by any process."""
     readings: list[Reading] = []
     for channel in channels:
         gap = await Watermarks(store, channel).last_gap()

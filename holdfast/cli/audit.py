@@ -31,9 +31,9 @@ COLUMNS = ("id", "at", "actor", "action", "subject", "details")
 
 
 def actor() -> str:
-    """Return this user's name for the audit log, from the operating system.
+    """Return this user's name for the audit log.
 
-    Anybody can change the environment."""
+    It comes from the operating system, because anybody can change the environment."""
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:

@@ -209,7 +209,7 @@ def _read_lines() -> asyncio.Queue[str | None]:
     loop = asyncio.get_running_loop()
 
     def read() -> None:
-        # Not sys.stdin: its lock, held by this thread, would be fatal at the end of the process.
+        # Not sys.stdin: the interpreter aborts at exit if this thread holds its lock.
         with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as stdin:
             for line in stdin:
                 loop.call_soon_threadsafe(lines.put_nowait, line.strip())

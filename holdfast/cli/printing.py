@@ -45,7 +45,7 @@ def echo(text: object = "", *, err: bool = False) -> None:
 
 
 class GrowingText:
-    """Prints a text at a terminal as it grows. Beginning it anew is a line of its own."""
+    """Prints a text at a terminal as it grows. A text that starts over begins on a new line."""
 
     def __init__(self) -> None:
         self.shown = ""

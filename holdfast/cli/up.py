@@ -52,8 +52,8 @@ OTHER_THREADS = 16
 COLLECT_AFTER = 50_000
 """New objects between two garbage collections.
 
-A busy worker holds tens of thousands, none of them garbage: with Python's 700 the collector takes a
-tenth of a drain. Cycles are rare, and can wait a little longer."""
+A busy worker holds tens of thousands, none of them garbage: with Python's default of 700 the
+collector takes a tenth of the time of a drain. Cycles are rare, and can wait a little longer."""
 LIBPQ_URL = "postgresql://"
 """A URL without host and database; libpq takes both from the environment."""
 THREAD_JOIN_SECONDS = 1.0

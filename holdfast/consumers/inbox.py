@@ -206,7 +206,7 @@ class Worker:
         return [_history_line(line) for line in pair_answers(found)]
 
     def _question_sender(self, message: Event) -> SendQuestion | None:
-        """Return what sends questions about a message; None if its channel has no buttons."""
+        """Return a function that sends questions about a message; None without buttons."""
         channel = self._channels.get(channel_of(message.event))
         if channel is None or not channel.has_buttons or not conversation_of(message.event):
             return None
@@ -217,9 +217,7 @@ class Worker:
         return send
 
     def _channel(self, turn: Turn) -> Channel | None:
-        """Return the channel of a message; None for one that did not come by its channel.
-
-        A teammate handed it on, or a schedule put it."""
+        """Return the channel of a message; None if a teammate or a schedule sent it."""
         if not self._channels or turn.from_agent is not None or SCHEDULE in turn.event:
             return None
         return self._channels.get(turn.channel)

@@ -20,7 +20,7 @@ class Limits:
     outbox_backoff: Backoff = OUTBOX_BACKOFF
     send_within: timedelta = SEND_WITHIN
     open_within: timedelta = timedelta(seconds=2)
-    """Time for channels to open before the process counts as ready all the same."""
+    """Time for channels to open. After that, the process counts as ready anyway."""
     notice_every: timedelta = CHECK_EVERY
     report_every: timedelta = REPORT_ALIVE_EVERY
     let_go_within: timedelta = LET_GO_WITHIN

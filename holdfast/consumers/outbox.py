@@ -62,7 +62,7 @@ class Delivery:
                         raise asyncio.CancelledError
                     await self._send_part(channel, turn, part, progress)
         except BaseException:
-            # Without its receipt, the part before would be sent again.
+            # Without their receipts, parts that were sent would be sent again.
             await progress.keep_receipts()
             raise
         # The receipt of the last part is stored with the turn's end.

@@ -42,7 +42,7 @@ class PausedConsumers:
                 async with asyncio.timeout(FOLLOW_EVERY.total_seconds()):
                     await self.changed.wait()
             self.changed.clear()
-            # An outage changes no pause.
+            # During an outage of the database, the known pauses stay in force.
             with suppress(HoldfastError):
                 await self.read()
             await asyncio.sleep(FOLLOW_AT_MOST.total_seconds())

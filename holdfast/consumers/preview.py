@@ -44,7 +44,7 @@ class TurnPreview:
             self._progress.show(text)
 
     def hold(self) -> AbstractAsyncContextManager[None]:
-        """Hold a request to the lease of the turn. Raises LeaseLost."""
+        """Cancel the block when the lease of the turn runs out. Raises LeaseLost."""
         return self._journal.leased.under_lease()
 
     async def keep(self, note: Payload) -> None:
@@ -52,7 +52,7 @@ class TurnPreview:
         await self._journal.record(preview=note)
 
     async def stop(self) -> Payload | None:
-        """End editing. Returns the note of the message that was shown, None if none was."""
+        """End editing. Returns the note of the preview, None if no preview was opened."""
         if self._progress is not None:
             self._progress.close()
         return None if self._preview is None else await self._preview.close()
@@ -60,7 +60,7 @@ class TurnPreview:
     async def complete(self, outcome: Outcome) -> Outcome:
         """End editing, and let the response of the turn replace the preview.
 
-        An answer for teammates alone has no response; one without text then removes the preview."""
+        An answer only for teammates has no response, so an empty one removes the preview."""
         if not isinstance(outcome, Done):
             return outcome
         note = await self.stop()

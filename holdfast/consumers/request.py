@@ -55,7 +55,7 @@ async def in_time(asked: Awaitable[T], within: timedelta) -> T:
 
 
 def is_stopped() -> bool:
-    """Whether the running handler was asked to stop."""
+    """Return whether the running handler was asked to stop."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -63,7 +63,8 @@ def is_stopped() -> bool:
 async def send(asked: Awaitable[T], turn: LeasedTurn, limits: RequestLimits) -> T:
     """Make a request that a graceful stop does not cut off. Returns its answer.
 
-    Cut off, nobody would know whether the platform took it. A lost lease does cut it off."""
+    If it were cut off, nobody would know whether the platform took it. Only a lost lease cancels
+    it at once; after a stop it has `finish_within`."""
     request = asyncio.ensure_future(_without_exit(in_time(asked, limits.send_within)))
     try:
         await _outlast_stop(request, turn, limits)

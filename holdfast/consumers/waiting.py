@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class WaitingTurns:
-    """Looks for the signal of a turn again once the wait is stored; earlier ones wake nothing."""
+    """Looks for a turn's signal again once its wait is stored: an earlier one wakes nothing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -79,7 +79,7 @@ _WORDS_ONLY = WordsOnly()
 
 
 class KnowledgeIndex:
-    """A KnowledgeStore in the database of a store. The store's owner closes that."""
+    """A KnowledgeStore in the database of a store, which stays open when this is closed."""
 
     def __init__(self, tables: IndexTables, embedder: Embedder | None = None) -> None:
         self.tables = tables
@@ -179,9 +179,9 @@ class _translate_errors:  # noqa: N801 - reads as a verb
 
 
 def _find_overtaken(entries: Sequence[Entry], written: set[str]) -> list[KnowledgeDocument]:
-    """Return documents that were indexed when we looked, and removed or changed since.
+    """Return documents whose index rows were removed or changed after we read them.
 
-    A relay that has lost its lease can do that; they have to be embedded after all."""
+    A relay that has lost its lease can do that. These documents have to be embedded after all."""
     return [
         entry.document
         for entry in entries

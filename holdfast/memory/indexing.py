@@ -9,7 +9,7 @@ from holdfast.memory.embedder import Embedder, model_key
 from holdfast.memory.knowledge import KnowledgeDocument
 
 MAX_CHARACTERS = 1200
-"""Length of the longest piece; a vector cannot stand for much more."""
+"""Length of the longest piece; a vector cannot represent much more."""
 OVERLAP = 150
 
 

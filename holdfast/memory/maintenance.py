@@ -45,10 +45,10 @@ class MemorySweeper:
             await self.follow_model(self.knowledge)
 
     async def follow_model(self, knowledge: KnowledgeIndex) -> int:
-        """Queue documents again that another model indexed. Returns the number of changes put.
+        """Queue a change for each document that another model indexed. Returns their number.
 
-        The process that started last decides the model. Relays of other processes may go on with
-        an older one; the next sweep finds their documents."""
+        The process that started last decides the model. Relays of other processes may go on using
+        an older one; the next sweep finds the documents that they indexed."""
         embedder, store = await knowledge.active_embedder(), self.observations.store
         record = {"model": embedder.model, "dimensions": embedder.dimensions}
         mark = model_key(embedder)

@@ -73,7 +73,7 @@ def is_identity(subject_id: str) -> bool:
 
 
 def is_person(subject: str, key: str) -> bool:
-    """Return whether a key names the person who is this subject, as agent.is_person in SQL does.
+    """Return whether a key names this subject, as agent.is_person does in SQL.
 
     A key without a channel, such as default:USER:ann, names everybody with that id or name."""
     start, id_ = (
@@ -271,7 +271,7 @@ class ObservationStore(Protocol):
         limit: int | None = None,
         most_bytes: int | None = None,
     ) -> Page[Subject]:
-        """List subjects that have observations, by workspace, type and id, from `after` on."""
+        """List subjects with observations, by workspace, type and id; only those after `after`."""
 
     async def count(self, workspace_id: str | None = None) -> int:
         """Count observations, without deleted ones."""

@@ -1,6 +1,6 @@
 """Fuse two searches into one ranking.
 
-Reciprocal ranks count by the similarity of the vectors and the share of common words."""
+A reciprocal rank is weighted by the similarity of the vectors, or by the share of common words."""
 
 from __future__ import annotations
 

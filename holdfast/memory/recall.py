@@ -38,9 +38,9 @@ CHARACTERS_PER_TOKEN = 4
 MIN_SCORE = 0.2
 """Hits below this score have nothing to do with the message."""
 INDEX_WAIT = timedelta(seconds=2)
-"""Maximum wait for observations of the turn before to reach the index."""
+"""Maximum wait, for each subject, until the observations of earlier turns are in the index."""
 POLL_SECONDS = 0.02
-"""Pause between two looks for changes that are on their way to the index."""
+"""Pause between two checks for changes that are on their way to the index."""
 
 
 class RememberingTurn(Protocol):
@@ -118,7 +118,7 @@ class TurnMemory:
     async def search(self, query: str, *, max_results: int = 5) -> list[str]:
         """Search for observations that relate to a question, best first.
 
-        Refused if the packages of memory are not installed."""
+        Raises HoldfastError if the packages of memory are not installed."""
         if not self._recall.is_indexed:
             raise HoldfastError(needs("memory", "searching in memory"))
         hits = []

@@ -127,7 +127,7 @@ def _collect_warnings(connection: Connection) -> list[str]:
 
 @contextmanager
 def _hold_lock(connection: Connection, migration: Migration) -> Iterator[None]:
-    """Open a transaction that holds the migration lock; none is open between tries."""
+    """Open a transaction that holds the migration lock. No transaction is open between tries."""
     for number in range(1, LOCK_TRIES + 1):
         with connection.transaction():
             if _one(connection, "select pg_catalog.pg_try_advisory_xact_lock(%s)", LOCK_KEY)[0]:
@@ -141,7 +141,7 @@ def _hold_lock(connection: Connection, migration: Migration) -> Iterator[None]:
 
 @contextmanager
 def _reporting_waits(connection: Connection, url: str, migration: Migration) -> Iterator[None]:
-    """Report locks that a script waits for, and their holders: a silent wait looks broken."""
+    """Report the locks that a script waits for, and who holds them: a silent wait looks broken."""
     done = threading.Event()
     watch = threading.Thread(
         target=_watch_waits, args=(connection.info.backend_pid, url, migration, done), daemon=True

@@ -34,7 +34,7 @@ def migrate_sqlite(path: Path, migration: Migration) -> Report:
 def split(body: str) -> Iterator[tuple[int, str]]:
     """Yield the statements of a script, each with its first line.
 
-    `executescript` would not do: it commits first."""
+    `executescript` cannot be used, since it commits first."""
     start, statement = 0, ""
     for part in body.split(";"):
         statement += part

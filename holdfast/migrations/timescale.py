@@ -19,7 +19,9 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 
 def use_timescale(url: str, on_step: Callable[[str], None]) -> bool:
-    """Convert history to a hypertable. Returns False if it is one; an aborted run can be repeated.
+    """Convert history to a hypertable. Returns False if it is one already.
+
+    An aborted run can be repeated.
 
     Finished events are moved aside in small transactions and moved back afterwards, so that the
     table is locked only for the few rows that are left. Meanwhile they are missing from history;
@@ -45,7 +47,7 @@ def use_timescale(url: str, on_step: Callable[[str], None]) -> bool:
 
 
 def _convert(connection: Connection, on_step: Callable[[str], None]) -> None:
-    # First of all: a role that may not create the extension must change nothing.
+    # Create the extension first: if the role may not do so, nothing has changed yet.
     with connection.transaction():
         connection.execute("create extension if not exists timescaledb schema public")
         connection.execute(

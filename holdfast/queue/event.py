@@ -27,7 +27,7 @@ _POSSIBLE = len(_ALPHABET) ** _LENGTH
 def new_id(prefix: str) -> str:
     """Return `prefix_` and eight random characters.
 
-    They are short enough to say aloud, so they may collide: the caller draws again."""
+    The id is short enough to say aloud, so it may be taken; then the caller draws another one."""
     number, signs = int.from_bytes(os.urandom(8)) % _POSSIBLE, []
     for _ in range(_LENGTH):
         number, sign = divmod(number, len(_ALPHABET))
@@ -85,7 +85,7 @@ def payload_to_show(event: Event) -> Payload:
 class _ParsedPayload:
     """Parses the payload of an event at the first read; later reads find it on the event.
 
-    As functools.cached_property, without its lock: up to Python 3.11 every first read took it."""
+    Like functools.cached_property, but without the lock that it takes up to Python 3.11."""
 
     def __get__(self, event: Event, owner: type[Event]) -> Payload:
         payload = payload_of(event.payload) if isinstance(event.payload, str) else event.payload
@@ -110,8 +110,8 @@ class Event:
     vt: datetime
     claimed: tuple[datetime, ...]
     payload: str | Unreadable
-    """The payload as JSON text, since settling a turn does not read it; an error if it cannot be
-    worked."""
+    """The payload as JSON text, which is parsed only when it is read: settling a turn does not need
+    it. An error if the event cannot be worked."""
     fence: int
     holder: str | None
     message_id: str | None

@@ -30,7 +30,8 @@ class Step:
     """0 if a person decided about a once-step that may have happened."""
     kind: StepKind = "step"
     events: int = 1
-    """Number of events of the turn. A result of several does not fit one of them alone."""
+    """Number of events in the turn. Except for once-steps, a result is only reused in a turn of as
+    many events."""
     arguments: str | None = None
     """Arguments of a once-step as JSON text, cut and without secrets, for a person to read."""
     digest: str | None = None
@@ -41,7 +42,7 @@ class Step:
     signal: str | None = None
     """Name of the signal that a wait is for."""
     due_at: datetime | None = None
-    """The end of a wait; None if it has none."""
+    """The time at which a wait ends; None if it has no time limit."""
     tokens: int | None = None
     cost: float | None = None
     started_at: datetime | None = None
@@ -58,9 +59,9 @@ class Write:
     the end of the stored one is refused."""
 
     generation: int
-    """Number of the text, 1 for the first."""
+    """Number of this version of the text, 1 for the first."""
     offset: int
-    """Unicode code points before it."""
+    """Number of Unicode code points before `text`."""
     text: str
 
 
@@ -80,7 +81,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """Everything recorded of an event, live or finished."""
+    """Everything recorded about an event, live or finished."""
 
     steps: Mapping[str, Step] = field(default_factory=dict)
     """Steps by key, in the order in which they were first recorded."""
@@ -121,14 +122,13 @@ class JournalTable(Protocol):
         is not live."""
 
     async def take_signal(self, turn: LeasedTurn, step: Step) -> Step | None:
-        """Take the oldest signal of the name `step.signal` to an event of the turn, if no step
-        took it.
+        """Take the oldest signal `step.signal` that an event of the turn got and no step took yet.
 
         Taking it and recording the step as done are one transaction. Returns the step with the
-        value as its result, None if there is no signal: nothing is recorded then. Raises
+        value as its result. Returns None and records nothing if there is no such signal. Raises
         LeaseLost."""
 
     async def resume_signalled(self, event_id: int | None = None) -> int:
-        """Make waiting turns due for which a signal came while they were about to wait.
+        """Make waiting turns due whose signal came just before they began to wait.
 
-        Looks at the signals of one event, or of all. Returns how many."""
+        Checks the signals of one event, or of all. Returns the number of turns."""

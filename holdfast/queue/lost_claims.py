@@ -27,9 +27,10 @@ MOST_FENCES = 1000
 
 
 class LostClaims:
-    """Gives back, without using an attempt, turns of a queue that this process does not know.
+    """Releases turns that the store leases to this process but that the process does not know.
 
-    `busy` is held during claims, so that none is on its way during a look."""
+    That uses no attempt. `busy` is held during claims, so that no claim is in flight during a
+    check."""
 
     def __init__(
         self,
@@ -50,7 +51,9 @@ class LostClaims:
         self._seen: set[tuple[int, int]] = set()
 
     def note_claimed(self, turns: Iterable[LeasedTurn]) -> None:
-        """Note turns that were claimed and begun. If they are lost, their attempt is used."""
+        """Remember claimed turns, whose handlers may have begun.
+
+        Once this process drops such a turn, its attempt counts as used: it is not released here."""
         self._fences.extend(turn.fence for turn in turns)
 
     def note_lost(self) -> None:
@@ -69,14 +72,14 @@ class LostClaims:
             await asyncio.sleep(CLAIM_CHECK_INTERVAL.total_seconds())
 
     async def _look(self) -> bool:
-        """Look once, and give back what is not ours. Returns False while the database is away."""
+        """Release unknown turns once. Returns False if the database cannot be reached."""
         try:
             async with self._busy:
                 unknown = self._unknown(await self._store.held(self._queue, self._holder))
                 if unknown:
                     await self._store.release(unknown)
         except HoldfastError:
-            # Count the time from the moment that the database is back.
+            # The check period begins when the database is back.
             self._lost_at = time.monotonic()
             return False
         if unknown:
@@ -86,8 +89,8 @@ class LostClaims:
     def _unknown(self, held: list[LeasedTurn]) -> list[LeasedTurn]:
         """Return the turns to give back.
 
-        A running turn may be adding events right now. Those of its fence that it does not have
-        count as lost only in the second look."""
+        A running turn may be gathering events right now. So an event with its fence that it does
+        not have counts as lost only if two checks in a row find it."""
         known = self._known()
         ids = {id for turn in known for id in turn.ids}
         fences = {turn.fence for turn in known}

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 UNCLASSED = "unclassed"
 STATES = ("ready", "delayed", "queued", "leased")
 MOST_TARGETS = 100
-"""Agents and channels that `holdfast_events` keeps apart."""
+"""Agents and channels that `holdfast_events` counts one by one; the rest share one label."""
 STORE_ANSWERS_WITHIN = timedelta(seconds=5)
 """Time that the database may take; after it, metrics report it as down."""
 EXPORT_EVERY = timedelta(seconds=30)
@@ -59,7 +59,7 @@ ReadGauges = Callable[[], Awaitable[Sequence[Reading]]]
 class TurnMetrics:
     """Counts, times and logs the turns of one queue.
 
-    Called for every turn of a drain: nothing here may take longer than a microsecond or two."""
+    Called for every turn, so nothing here may take longer than a microsecond or two."""
 
     def __init__(self, queue: str, unnamed: str = "") -> None:
         self._queue = queue
@@ -76,7 +76,7 @@ class TurnMetrics:
 
         `since` is the monotonic time at which the claim was sent."""
         for event in turn.events:
-            # Later claims measure the back-off, not the time that the sender waited for us.
+            # Later claims would measure the back-off, not the time that the sender waited for us.
             if len(event.claimed) == 1:
                 self._waited.observe((event.claimed[0] - event.created_at).total_seconds())
         return None if spans.tracing is None else self._span(spans.tracing, turn, since)
@@ -196,7 +196,7 @@ def _span_error(outcome: Outcome | None) -> dict[str, str]:
 async def read_gauges(
     store: Store, consumers: Sequence[Consumer], *further: ReadGauges
 ) -> list[Reading]:
-    """Read all gauges now. Values that the database does not give are left out."""
+    """Read all gauges now. If the database fails or is too slow, its values are left out."""
     readings = [*_slots(consumers)]
     try:
         async with asyncio.timeout(STORE_ANSWERS_WITHIN.total_seconds()):
@@ -219,7 +219,9 @@ async def keep_reading(store: Store, consumers: Sequence[Consumer], *further: Re
 
 
 def _slots(consumers: Sequence[Consumer]) -> list[Reading]:
-    """Slots and busy slots. Turns that only wait for their end to be stored take none."""
+    """Read the slots of each queue, and the busy ones.
+
+    A process may hold more turns than slots, since turns that wait to be settled take none."""
     return [
         reading
         for consumer in consumers

@@ -42,7 +42,7 @@ class Retry:
         error_class: str | None = None,
         traceback: str | None = None,
     ) -> None:
-        # Written past `frozen`, once.
+        # The only way to set the fields of a frozen dataclass.
         object.__setattr__(self, "error", error)
         object.__setattr__(self, "delay", None if delay is None else duration(delay))
         object.__setattr__(self, "error_class", error_class)
@@ -82,7 +82,7 @@ def trace_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-# Not frozen either.
+# Not frozen, for the same reason as Done.
 @dataclass(slots=True)
 class Settled:
     """The turn was ours and has ended: completed, dead, or back (to be worked again)."""

@@ -18,7 +18,7 @@ LET_GO_WITHIN = timedelta(seconds=5)
 class Backoff:
     """Delays that double from `first` to `most`, spread at random.
 
-    Events that failed together are not retried together."""
+    So events that failed together are not retried together."""
 
     first: timedelta = timedelta(seconds=2)
     most: timedelta = timedelta(minutes=5)
@@ -61,16 +61,16 @@ class Policy:
     jitter: timedelta = timedelta(seconds=15)
     start_stagger: timedelta = timedelta(0)
     wait_for_slot: timedelta = timedelta(seconds=1)
-    """Longest wait of a turn that was claimed ahead; then any process may claim it."""
+    """Longest wait of a turn that was claimed ahead; then it is released for any process."""
     busy_after: timedelta = timedelta(seconds=1)
     """Time with all slots taken after which a process asks for no more wake-ups."""
     let_go_within: timedelta = LET_GO_WITHIN
     """Time after the grace period for handlers to stop, and for outcomes to be stored."""
 
     def with_backoff(self, turn: LeasedTurn, outcome: Outcome) -> Outcome:
-        """Give a retry without a delay the back-off of its attempt.
+        """Return the outcome; a retry without a delay gets the back-off of its attempt.
 
-        Events of a collected turn that failed are retried one by one at once."""
+        A turn of several events gets none: its events are retried at once, one by one."""
         if isinstance(outcome, Retry) and outcome.delay is None and len(turn.events) == 1:
             return replace(outcome, delay=self.backoff.delay(turn.attempt))
         return outcome

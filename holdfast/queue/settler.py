@@ -26,7 +26,7 @@ OnSettled = Callable[[LeasedTurn, Outcome, Settled | Lost], None]
 """Called for every turn whose end was stored or refused; must not raise."""
 
 OUTAGE = Backoff(first=timedelta(milliseconds=100), most=timedelta(seconds=1))
-"""Delays between tries while the database is away."""
+"""Delays between tries during a database outage."""
 
 Result = TypeVar("Result")
 
@@ -36,7 +36,7 @@ async def retry_through_outage(
     until: Callable[[], float],
     on_outage: Callable[[StoreUnavailable], None],
 ) -> Result:
-    """Call again and again while the database is away, until a monotonic time; then raise.
+    """Repeat a call during a database outage; raise after the monotonic time that `until` returns.
 
     `on_outage` is called once, with the first error."""
     failures = 0
@@ -86,7 +86,7 @@ class Settler:
         self._has_ended = asyncio.Event()
 
     def add(self, held: HeldTurn) -> None:
-        """Queue a turn that has its outcome."""
+        """Queue a turn whose handler has ended, so that its outcome is stored."""
         self._ended.append(held)
         self._has_ended.set()
 
@@ -99,7 +99,7 @@ class Settler:
                 await self._settle_group(group, [held for held in ended if held.group is group])
 
     async def _settle_group(self, group: TargetGroup, ended: list[HeldTurn]) -> None:
-        """Settle turns together; if that is refused, each alone, so that one fails no other."""
+        """Settle turns together. If that fails, settle each alone, so that one fails no other."""
         try:
             results = await self._settle_in_time(group, ended)
         except Exception as error:  # noqa: BLE001 - a handler's answer may be anything

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 UNSETTLED = 2
-"""Turns held per slot: one that runs, and one whose end waits to be stored."""
+"""Maximum number of turns held per slot: one that runs, and one that waits to be settled."""
 
 AHEAD_SECONDS = 0.05
-"""Work to claim ahead of free slots: enough for the time that a slow claim takes."""
+"""Amount of work to claim ahead of free slots: as long as a slow claim takes."""
 MOST_AHEAD = 200
-"""Most turns of a name that are claimed ahead. Each uses an attempt if the process is killed."""
+"""Maximum turns of a name claimed ahead. Each uses an attempt if the process is killed."""
 UNKNOWN_SECONDS = 1.0
-"""Expected length of the first turns of a name: nothing is claimed ahead of them."""
+"""Assumed length of a name's first turns, so long that nothing is claimed ahead of them."""
 SMOOTHING = 1 / 8
 """Weight of a turn in the mean length. A single turn of one second ends claiming ahead."""
 
@@ -28,7 +28,7 @@ class Round(Enum):
     IDLE = auto()
     """The total is scarce: agents without a running turn go first, one turn each."""
     REST = auto()
-    """Then the others, with what is left beside one slot for each idle agent."""
+    """Then every agent, in the slots that remain after reserving one for each idle agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Slots:
         self._ahead[name] = turns
 
     def free(self, name: str) -> int:
-        """Return the turns of a name that may be claimed now, regardless of the total."""
+        """Return how many turns of a name may be claimed now, regardless of the total."""
         most = self.each + self._ahead[name]
         return min(most - self._working[name], UNSETTLED * most - self._held[name])
 
@@ -132,7 +132,7 @@ class Slots:
 
     @property
     def _spare(self) -> int:
-        """Slots beside one for each idle name. With more names than slots, none is kept free."""
+        """Free slots less one for each idle name. With more names than slots, none is reserved."""
         if not (self._can_reserve and self._may_be_scarce):
             return self.all_free
         return self.all_free - list(self._working.values()).count(0)

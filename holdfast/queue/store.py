@@ -24,7 +24,7 @@ Transaction = Any
 DEFAULT_MAX_ATTEMPTS = 3
 DEAD_OUTCOMES = ("dead", "expired", "cancelled")
 VERSION = "version"
-"""Key of the release of a process, beside what it serves."""
+"""Key in `Process.serves` of the release that the process runs."""
 COLLECT_BYTES = 1024 * 1024
 
 
@@ -145,9 +145,9 @@ class EventQueue(Protocol):
         """Lease up to `limit` turns of these targets.
 
         With collect_limit > 1 a turn takes the untried events right behind its head; in the inbox
-        only those with the same `holdfast.message.collect_key`. `at_most` limits each target, and
-        targets are then read in the order given; None as an entry means the limit of the target
-        before it. Without it, targets are read in random order."""
+        only those with the same `holdfast.message.collect_key`. `at_most` limits each target; an
+        entry None shares the limit of the target before it. Targets are then read in the order
+        given, otherwise in random order."""
 
     async def gather(self, turn: LeasedTurn, limit: int) -> bool:
         """Add the untried events queued directly behind a single-event turn, up to `limit`.
@@ -207,7 +207,7 @@ class EventQueue(Protocol):
     async def bury(self, queue: str, max_attempts: int = DEFAULT_MAX_ATTEMPTS) -> int:
         """Make dead letters of events without attempts that are not leased. Returns how many.
 
-        A sweep does this too; it is for a consumer that runs where nobody sweeps."""
+        A sweep does this too; call this for a consumer that runs without a sweeper."""
 
     async def sweep(self, policy: SweepPolicy) -> Swept:
         """End expired events, prune old rows, and give every lane its head."""
@@ -306,13 +306,13 @@ class History(Protocol):
         """Erase payload and error of dead letters; ids, times and outcome stay for dedup."""
 
     async def replay(self, ids: Sequence[int], *, actor: str | None = None) -> list[int]:
-        """Put finished events once more, as new ones. Returns the new ids."""
+        """Put copies of finished events as new events. Returns the new ids."""
 
     async def handed_on(self, root_id: int, before_id: int) -> int:
-        """Count the messages handed on from a root message, directly or not, with lesser ids."""
+        """Count the messages handed on from a root message, at any depth, with id < `before_id`."""
 
     async def spent(self, root_id: int) -> int:
-        """Count the room lines and files of the turns of a root message, as their states say."""
+        """Add up the room lines and files of a root message's turns, as counted in their states."""
 
     async def counts(self) -> list[Count]:
         """Count live events by queue and target."""
@@ -327,7 +327,7 @@ class History(Protocol):
 
 
 class ProcessTable(Protocol):
-    """The processes that work on this store, and the end of those that died."""
+    """The processes that work on this store, and the recovery of the turns of dead ones."""
 
     async def register(self, process: Process) -> None:
         """Record this process, and hold its sign of life until the store is closed."""
@@ -342,9 +342,10 @@ class ProcessTable(Protocol):
         """List the processes that registered and have not been seen to die."""
 
     async def reap(self, max_attempts: Mapping[str, int] | None = None) -> list[str]:
-        """Release the turns of processes that were silent in two looks. Returns their ids.
+        """Release the turns of processes that were silent in two checks in a row.
 
-        `max_attempts` by queue is for events without a number of their own."""
+        `max_attempts`, by queue, applies to events without their own. Returns the ids of the
+        processes."""
 
 
 class ActivityLog(Protocol):
@@ -374,7 +375,7 @@ class SettingTable(Protocol):
         """Write a value that all processes see; None removes it."""
 
     async def use_choice(self, key: str, *, tx: Transaction | None = None) -> None:
-        """Mark the setting of a conversation as used: forget when it became unused."""
+        """Mark the setting of a conversation as used, by removing its `unused_since`."""
 
     async def prune_choices(
         self, keep: timedelta | None, most: int, channels: Sequence[str]

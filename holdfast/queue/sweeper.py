@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 SWEEP_EVERY = timedelta(seconds=60)
 KEEP_ACTIVITY = timedelta(hours=24)
 REAP_EVERY = timedelta(seconds=1)
-"""A process is dead if it was silent in two looks 2 s apart. Looking twice as often as that
-    avoids waiting for a third look."""
+"""A process is dead if it was silent in two checks 2 s apart. Checking twice as often as that
+    avoids waiting for a third check."""
 REPORT_ALIVE_EVERY = timedelta(seconds=10)
 
 
@@ -100,7 +100,7 @@ class Sweeper:
         began = time.monotonic()
         reaped = await self._store.reap(most)
         if reaped:
-            # Looks that find nobody dead have no span: there is one every second.
+            # A check that finds nobody dead gets no span: there is one every second.
             spans.record_span(SPAN_REAP, began, {"holdfast.processes": ", ".join(reaped)})
         for process in reaped:
             REAPED.add()

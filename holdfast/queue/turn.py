@@ -49,7 +49,7 @@ class LeasedTurn:
     async def under_lease(self) -> AsyncIterator[None]:
         """Cancel the block when the lease runs out, and raise LeaseLost.
 
-        A process that was suspended inside of a request sends no more of it when it goes on."""
+        So a process that was suspended during a request sends nothing more of it on resuming."""
         self.check_lease()
         timeout = asyncio.timeout(None if math.isinf(self.until) else self.until - time.monotonic())
         try:

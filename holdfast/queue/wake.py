@@ -41,7 +41,7 @@ class Wake:
 
 
 class Wakeups:
-    """Tell listeners which queues have something new.
+    """Tells listeners which queues have something new.
 
     Level-triggered: a queue named while a listener is busy is delivered once it looks again."""
 

@@ -1,1 +1,1 @@
-"""Which agent gets a message, and how agents hand messages on."""
+"""Routing of messages to agents, and hand-offs between agents."""

@@ -1,6 +1,6 @@
 """The directory: agents, teams and limits of all live processes, merged into one routing.
 
-Every process records what it serves in its own row, so that its entries go with it. Where
+Every process records what it serves in its own row, so that its entries disappear with it. Where
 definitions differ, the oldest process decides. The merged routing is written to the setting
 `routing`, which SQL callers and processes of release 0.4.0 read. Such processes write it, too:
 their entries are kept in it under OLDER while they live."""
@@ -85,7 +85,7 @@ class Directory:
         return (target or self.routing.default) in self.servers
 
     def is_delivered(self, channel: str) -> bool:
-        """Whether a process delivers the responses of a channel, or will once it runs again.
+        """Return whether a process delivers the responses of a channel, now or once it runs again.
 
         Clients fetch the responses of all other channels."""
         return channel in self.channels or channel in PLATFORMS
@@ -181,7 +181,7 @@ def configured_routing(settings: Settings) -> Routing:
 
 
 def _is_routing(written: object) -> bool:
-    """Say whether a stored routing has the right shape; anybody can write to the table."""
+    """Return whether a stored routing has the right shape; anybody can write to the table."""
     try:
         routing = Routing.of(cast(Payload, written))
         parts: list[object] = [routing.lanes, routing.attempts, routing.names, routing.limits]

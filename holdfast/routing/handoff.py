@@ -222,7 +222,7 @@ def origin_of(turn: Turn) -> Payload:
 
 
 def _with_ids(turn: Turn, messages: Sequence[NewEvent]) -> list[NewEvent]:
-    """Derive ids from the parent's and the position, so that a repeated turn emits the same."""
+    """Derive ids from the parent's id and the position, so that a repeated turn emits the same."""
     source = turn.message_id or turn.primary.id
     return [
         replace(
@@ -234,7 +234,7 @@ def _with_ids(turn: Turn, messages: Sequence[NewEvent]) -> list[NewEvent]:
 
 
 def _within_budget(messages: Sequence[NewEvent], stopped: int) -> tuple[NewEvent, ...]:
-    """Keep the budget and one message more, which will be stopped for all that follow."""
+    """Keep as many messages as the budget allows, and one that is stopped in place of the rest."""
     further = max(len(messages) - BUDGET - 1, 0) + stopped
     if len(messages) <= BUDGET or not further:
         return tuple(messages)

@@ -40,7 +40,7 @@ class Hooks:
             if isinstance(result, Event):
                 events.append(result)
             elif not isinstance(result, Done):
-                # All messages of the turn come back and are worked alone: only this one ends so.
+                # After a Retry or Dead, several messages come back one by one, each for itself.
                 return result
         return replace(turn, events=tuple(events)) if events else Done()
 

@@ -30,7 +30,7 @@ LET_THROUGH = {"let_through": True}
 
 
 async def check_limits(store: Store, turn: LeasedTurn) -> Outcome | None:
-    """Return how a turn beyond a limit ends, else None. A person's retry lets it through."""
+    """Return how a turn beyond a limit ends, else None. If a person retries it, it goes through."""
     if all(event.hops == 0 for event in turn.events):
         return None
     end = await _too_many(
@@ -65,7 +65,7 @@ async def _too_many(store: Store, events: Sequence[Event]) -> Dead | None:
             return Dead(
                 f"hop limit: {HOPS} hand-offs from {_root(event)}{_tail(event)}", "hop_limit"
             )
-    # Of one root, a budget that suffices for the last event suffices for those before it.
+    # If the budget of a root suffices for its last event, it suffices for those before it.
     for event in {event.root_id: event for event in events}.values():
         if await store.handed_on(event.root_id or event.id, event.id) >= BUDGET:
             return Dead(f"budget: {BUDGET} messages from {_root(event)}{_tail(event)}", "budget")

@@ -11,7 +11,7 @@ from holdfast.store.pauses import PauseKind
 
 @dataclass(frozen=True, slots=True)
 class PauseProblem:
-    """The reason why something cannot be paused; a conflict if it exists."""
+    """The reason why a name cannot be paused; a conflict if a pause of it would have no effect."""
 
     text: str
     is_conflict: bool = False

@@ -223,7 +223,7 @@ async def put_message(
     files: Sequence[Payload] = (),
     tx: Transaction | None = None,
 ) -> tuple[str, int | None]:
-    """Store a message and records. Returns its id, and its event's, None for a known message.
+    """Store a message and records. Returns its id, and that of its event or None if it is known.
 
     `records` takes the id of the message. `files` are the uploads that the message carries."""
     if not text.strip():
@@ -248,7 +248,9 @@ async def receive(
     records: Sequence[Record] = (),
     tx: Transaction | None = None,
 ) -> int | None:
-    """Store a message for the agent that is given, named by its text or chosen before."""
+    """Store a message for the agent that is given, named by its text or chosen before.
+
+    Returns the id of the stored event, None if the message is known already."""
     since = time.monotonic()
     # An agent that is given wins, and the text stays as it is.
     route = (
@@ -271,7 +273,7 @@ async def receive(
 
 
 def _about(new: NewEvent, stored: int) -> dict[str, str | int]:
-    """Attributes of the span of a received message."""
+    """Return the attributes of the span of a received message."""
     return {
         "holdfast.agent": new.target,
         "holdfast.channel": channel_of(new.event),

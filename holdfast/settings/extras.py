@@ -26,7 +26,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 
 def is_missing(extra: str) -> bool:
-    """Say whether a module of the extra is missing, without importing any."""
+    """Return whether a module of the extra is missing, without importing any."""
     return any(not _is_installed(module) for module in EXTRAS[extra])
 
 

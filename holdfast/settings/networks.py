@@ -13,7 +13,7 @@ def networks(text: str) -> tuple[Network, ...]:
 
 
 def is_in_networks(address: str, known: tuple[Network, ...]) -> bool:
-    """Say whether an address lies in one of these networks; a path or a name never does."""
+    """Return whether an address lies in one of these networks; a path or a name never does."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -38,7 +38,7 @@ def read_secret_files() -> None:
 
 
 def read_named_secrets(settings: Settings) -> None:
-    """Do the same for variables named by settings such as `token_variable` and `variables`."""
+    """Read secrets of variables that settings name, such as `token_variable`, from files, too."""
     _read_files(_variables(settings))
 
 

@@ -16,7 +16,7 @@ SENT_BY = "sentBy"
 SUBJECT = "subject"
 """Key of a stored frame that names the person it is about, for forgetting. Not shown to readers."""
 SHOWN = 2000
-"""Characters of a message that its frame carries; the whole is in its event."""
+"""Characters of a message that its frame carries; the event has the full text."""
 
 
 STREAMED = "streamed"
@@ -67,7 +67,7 @@ def read_activity_row(position: int, frames: str, milliseconds: int) -> Activity
 def with_deltas(frames: Iterable[Payload]) -> Iterator[Payload]:
     """Add the `response_delta` of an answer that was not streamed, before its `response_ready`.
 
-    It has the text of the answer, so it need not be stored a second time."""
+    The delta repeats the text of the `chain_step_done` frame, so the text is stored only once."""
     answer = ""
     for frame in frames:
         if frame["type"] == "chain_step_done":

@@ -34,7 +34,7 @@ class Position:
     steps: int = 0
     """Steps whose start was shown, in the order in which they were first recorded."""
     running: frozenset[int] = frozenset()
-    """Indexes of those whose end was not shown."""
+    """Indexes of the steps whose start was shown, but not their end."""
     end: End = ""
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Answer:
     end: End = ""
 
     def since(self, seen: Position) -> Iterator[tuple[Payload, Position]]:
-        """Yield the frames that a reader has not seen, each with the position behind it."""
+        """Yield the frames that a reader has not seen, each with the position after it."""
         if self.end and seen.end == self.end:
             return
         at = replace(seen, end="")
@@ -155,7 +155,7 @@ def answer_of(chain: Chain, agent: str) -> Answer:
     generation, text, end = journal.generation, journal.text, _end_of(chain)
     if end == "ready":
         text = response_text(chain)
-        # Hooks may have changed the text that was shown: then it counts as written once more.
+        # If hooks changed the text that was shown, the response is a new generation of it.
         generation += not text.startswith(journal.text)
     return Answer(
         message=chain.message,

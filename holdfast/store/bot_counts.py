@@ -26,8 +26,8 @@ Times = dict[str, list[float]]
 class BotCounts:
     """Messages of bots since the last message of a person, by conversation of one channel.
 
-    All are one stored value, which is replaced only if no other process has replaced it since it
-    was read. It holds no names, and forgets what is older than the window."""
+    One stored value holds all counts. It is replaced only if no other process has replaced it since
+    it was read. It holds no names, and forgets what is older than the window."""
 
     def __init__(
         self, store: Store, channel: str, *, most_conversations: int = MOST_CONVERSATIONS
@@ -51,7 +51,7 @@ class BotCounts:
                 return True
 
     async def reset(self, conversation: str) -> None:
-        """Count from the beginning: a person has written."""
+        """Reset the count of a conversation, because a person has written."""
         name = _name(conversation)
         while True:
             before, times = await self._read()
@@ -87,7 +87,7 @@ class BotCounts:
 
     @cached_property
     def _dialect(self) -> Dialect:
-        # Not at once: `doctor` checks channels without a database.
+        # Opened at the first use, since `doctor` checks channels without a database.
         return dialect_of(self._store)
 
     @property

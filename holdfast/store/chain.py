@@ -146,7 +146,7 @@ class _ChainReader:
         return members, [by_id[id_] for id_ in sorted(by_id)], frozenset(pending)
 
     async def _members(self, root: int) -> list[_Member]:
-        """The root message and the messages handed on from it, at whatever remove."""
+        """Return the root message and the messages handed on from it, at any depth."""
         is_member = (
             f"id = {self._mark('root')} and queue = 'inbox'",
             f"root_id = {self._mark('root')} and queue = 'inbox' and hops > 0",
@@ -163,7 +163,7 @@ class _ChainReader:
     async def _response_ids(
         self, root: int, members: Sequence[_Member], message: Event
     ) -> list[int]:
-        """The ids of responses, by their keys, which begin with those of their messages.
+        """Return the ids of the members' responses: their keys begin with the keys of the members.
 
         Live ones are also found by their lane: an agent may have given a response another key."""
         keyed = await self._rows(
@@ -193,7 +193,7 @@ class _ChainReader:
         return [self._dialect.event(row) for row in page]
 
     async def _collected_root(self, message: Event) -> int | None:
-        """The root of a response that names this message among all that it answers."""
+        """Return the root id of a response that lists this message among those it answers."""
         answers = self._dialect.answers
         rows = await self._rows(
             f"select root_id from {self._table('event')} where queue = 'outbox'"

@@ -12,7 +12,7 @@ from holdfast.store.conversations import CURRENT, Conversation, Conversations
 from holdfast.store.scoped import Scope, dialect_of
 
 BATCH = 50
-"""Conversations that are searched at once."""
+"""Conversations that one query searches."""
 MOST_SEARCHED = 500
 """Conversations that one request searches."""
 MOST_SNIPPETS = 3
@@ -56,7 +56,7 @@ class SearchResult:
 
 
 class ConversationSearch:
-    """Searches the conversations of a store, the latest first, some at a time."""
+    """Searches the conversations of a store in batches, latest first."""
 
     def __init__(
         self, store: Store, *, batch: int = BATCH, most_searched: int = MOST_SEARCHED
@@ -98,7 +98,7 @@ class ConversationSearch:
         snippets = await self._snippets(names, words, scope) if page and words else {}
         hits = []
         for one in page:
-            # The first message may have been for an agent that this caller may not see.
+            # The title quotes the first message, whose agent this caller may not be allowed to see.
             title_marks = find_marks(one.title, words) if scope.agents is None else []
             own = snippets.get(one.conversation, [])
             if own or title_marks:
@@ -154,24 +154,24 @@ class ConversationSearch:
 
 
 def fold(text: str) -> str:
-    """Return a text as it is compared, where each sign keeps its place."""
+    """Fold the case of a text for comparisons; every character keeps its position."""
     folded = text.casefold()
     if len(folded) == len(text):
         return folded
-    # A sign that becomes two, such as the German sharp s, stays as it is.
+    # A character that folds to two, such as the German sharp s, stays as it is.
     return "".join(low if len(low := sign.casefold()) == 1 else sign for sign in text)
 
 
 def pattern_of(word: str) -> str:
-    """Return a pattern for the database that all texts with a word match, and perhaps others.
+    """Return a LIKE pattern that matches every text with a word, and perhaps other texts.
 
-    Databases fold letters beyond ASCII in different ways, so these match anything."""
+    Databases fold letters beyond ASCII differently, so the pattern has wildcards in their place."""
     signs = [f"!{sign}" if sign in "%_!" else sign if sign.isascii() else "%" for sign in word]
     return f"%{''.join(signs)}%"
 
 
 def find_marks(text: str, words: Sequence[str]) -> Marks:
-    """Return where the words are in a text, if it contains all of them; else nothing."""
+    """Return the ranges of all words in a text; empty if it does not contain all of them."""
     folded, marks = fold(text), list[tuple[int, int]]()
     for word in words:
         at = folded.find(word)

@@ -32,7 +32,7 @@ CURRENT = (
     "not exists (select 1 from {} as version"
     f" where version.message_id = {ORIGIN} and version.superseded)"
 )
-"""The condition that no later version replaced the message of a line; takes a table."""
+"""SQL condition that no later version replaced the message of a line; format it with a table."""
 SEARCHED_EVENTS = 1000
 """Live events and dead letters that are searched for those of one conversation."""
 HANDED_ON = ("internal_", "chat_")
@@ -52,7 +52,7 @@ class Conversation:
     pinned: bool
     archived: bool
     unread: int
-    """Answers behind the newest line that its owner has seen, at most MOST_UNREAD."""
+    """Answers after the newest line that its owner has seen, at most MOST_UNREAD."""
     created_at: datetime
     updated_at: datetime
 
@@ -84,7 +84,7 @@ class Line:
     event_id: int | None = None
     error: str | None = None
     origin: str = ""
-    """The message of a person that led to it; its own id unless an agent wrote the message."""
+    """Id of the person's message that led to it; its own id unless an agent wrote the message."""
     is_handoff: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +137,7 @@ class Conversations:
     async def find(
         self, conversation: str, scope: Scope, *, reader: str = ""
     ) -> Conversation | None:
-        """Return a conversation as the reader sees it: its own row, or the latest of others."""
+        """Return a conversation as the reader sees it: the reader's row, else the latest row."""
         found = await self.recent(scope, reader=reader, limit=1000, conversation=conversation)
         own = [one for one in found if one.owner == reader]
         return next(iter(own or found), None)
@@ -199,10 +199,10 @@ class Conversations:
         message_ids: Sequence[str] | None = None,
         oldest_first: bool = False,
     ) -> Page[Line]:
-        """List what was written in a conversation, newest first, with what agents answered.
+        """List the messages and answers in a conversation, newest first; `agents` limits them.
 
-        The first page begins with messages that are in no history yet. `agents` limits it.
-        Superseded messages are left out, unless `message_ids` names the messages to list."""
+        Messages that are in no history yet are missing: `merge_unfinished` adds them. Superseded
+        messages are left out, unless `message_ids` names the messages to list."""
         known = await self.known_agents() if agents is None else agents
         found = await self._dialect.page(
             "select id, message_id, role, agent_id, sender, content, created_at, origin"
@@ -242,7 +242,7 @@ class Conversations:
         return {one: group for group in groups.values() for one in group}
 
     async def unfinished_lines(self, conversation: str, lanes: Iterable[str]) -> list[Line]:
-        """List messages of a conversation that wait, are worked or are dead letters, newest first.
+        """List messages of a conversation that wait, are being worked, or are dead, newest first.
 
         Live ones are looked for in these lanes."""
         live = await self._dialect.rows(
@@ -276,7 +276,7 @@ class Conversations:
         return len(rows)
 
     async def known_agents(self) -> Sequence[str]:
-        """Every agent that has a history, found by one index probe each."""
+        """Return every agent that has a history, by one index probe per agent."""
         table = self._table("agent_message")
         rows = await self._dialect.rows(
             "with recursive one (agent_id) as"
@@ -315,7 +315,9 @@ class Conversations:
 
     @property
     def _unread(self) -> str:
-        """Number of answers of known agents behind what the reader has seen."""
+        """SQL expression for the number of answers after the newest line that the reader has seen.
+
+        It names the known agents, so that the index over agents and conversations can be used."""
         return (
             f"case when c.owner <> {self._mark('reader')} then 0 else (select count(*) from"
             f" (select 1 from {self._table('agent_message')} as m"
@@ -358,7 +360,8 @@ def merge_unfinished(
 ) -> Page[Line]:
     """Mark the lines of a page whose messages are not completed.
 
-    The first page begins with those that wait or are being worked; dead letters have a line."""
+    The first page also begins with the messages that wait or are being worked. Dead letters are
+    in the history already."""
     by_id = {line.message_id: line for line in unfinished_lines}
     for line in page:
         if line.role == "user" and (found := by_id.get(line.message_id)) is not None:

@@ -28,9 +28,8 @@ CREDENTIAL = ("id", "kind", "name", "role", *LISTS, "sender", "owner", *MOMENTS)
 class Credential:
     """A token, session or login code.
 
-    `channels`, `agents` and `sender` are None if it is not bound to any. `owner` is the owner of
-    the messages that it sends, and sees with role send; None for bootstrap tokens and sessions.
-    """
+    `channels`, `agents` and `sender` are None if it is not bound to any. `owner` owns the messages
+    sent with it, the only ones that role send can see; None for bootstrap tokens and sessions."""
 
     id: str
     kind: Kind
@@ -79,7 +78,7 @@ class Credentials(Protocol):
         """Delete a token with its sessions and codes. Returns None if there is no such token."""
 
     async def sessions(self) -> list[Credential]:
-        """All sessions that have not expired, the latest first."""
+        """List the sessions that have not expired, latest first."""
 
     async def end(self, session_id: str) -> None:
         """Delete a session."""

@@ -61,7 +61,7 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Dead letters to change: by ids, by group, or all that match the rest."""
+    """Dead letters to change: by ids, by group, or all that match the other fields."""
 
     ids: Sequence[int] | None = None
     group: str | None = None
@@ -84,7 +84,7 @@ class ChangeResult:
 def cause_of(error: str | None, error_class: str | None) -> str:
     """Return the cause of an error: its first line without quoted texts, ids and numbers.
 
-    Statuses of HTTP stay, since they tell causes apart."""
+    HTTP statuses stay, since they tell causes apart."""
     lines = (error or "").strip()[:CAUSE_LENGTH].splitlines()
     text = _QUOTED.sub("…", lines[0]) if lines else ""
     return _WORD.sub(_without_numbers, text) or error_class or "unknown"
@@ -256,7 +256,9 @@ class DeadGroups:
         known.newest_id = max(known.newest_id, newest_id)
 
     async def _select(self, which: Selection) -> list[tuple[int, str | None]]:
-        """Return ids and error classes of selected letters, newest first, one more than allowed."""
+        """Return ids and error classes of the selected letters, newest first.
+
+        One more than a call may change, which shows that some are left over."""
         if which.group is not None:
             group = await self.find(which.group)
             ids = [] if group is None else await self.dead_ids(group, limit=self._most_changed + 1)

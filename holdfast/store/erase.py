@@ -31,8 +31,8 @@ async def erase_conversation(
 ) -> ErasedRows:
     """Delete messages, responses, journals, lines, frames, files and versions of a conversation.
 
-    `lanes` are those in which its messages may wait. A turn that runs loses its lease. What was
-    learned from the conversation stays in memory, and lines in rooms of teams stay there."""
+    `lanes` are those in which its messages may wait. A running turn loses its lease. Memory keeps
+    what was learned from the conversation, and rooms of teams keep their lines."""
     erased = await _erase(store, conversation, channel, list(lanes), actor)
     # The next message of a lane may be ready now.
     await store.wake(INBOX)

@@ -59,11 +59,11 @@ class Facts:
     pgvector: str | None = None
     pgvector_available: str | None = None
     ahead: timedelta | None = None
-    """Difference of the server's clock to ours; positive if it is ahead."""
+    """Difference between the server's clock and ours; positive if the server's is ahead."""
 
 
 def facts(url: str) -> Facts:
-    """Ask the server of a database URL."""
+    """Read the facts about the server of a database URL."""
     if sqlite_path(url) is not None:
         return Facts(server=f"SQLite {sqlite3.sqlite_version}")
     import psycopg
@@ -98,7 +98,10 @@ def facts(url: str) -> Facts:
 
 
 def is_same_session(url: str, direct_url: str) -> bool:
-    """Return whether `url` sees a lock that a session at `direct_url` takes and keeps."""
+    """Return whether `url` sees a lock that a session at `direct_url` takes and keeps.
+
+    It does not if they lead to different databases, or if `direct_url` leads to a pooler that
+    gives each statement another session."""
     import psycopg
 
     key = secrets.randbits(62)

@@ -28,7 +28,7 @@ NO_FAILURE = Failure(None, None, None)
 def failure_of(outcome: Retry | Dead) -> Failure:
     """Return the failure of an outcome as it is stored."""
     error = outcome.reason if isinstance(outcome, Dead) else outcome.error
-    # Users' code chooses these; anything but a text must not keep the turn from ending.
+    # Users' code sets these fields; a value that is not a text must not keep the turn from ending.
     kind = (
         None
         if outcome.error_class is None

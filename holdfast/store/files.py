@@ -105,7 +105,8 @@ def sendable_path(root: Path, name: str, channel: str, conversation: str) -> str
 
 
 def _open_folder(root: Path, folders: Sequence[str]) -> int:
-    """Open a folder below another, one by one."""
+    """Open the last of nested folders below `root` without following links. Returns its
+    descriptor."""
     at = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     for folder in folders:
         try:
@@ -167,7 +168,9 @@ def count_unattributed(root: Path) -> int:
 
 
 def sweep(root: Path, keep_for: timedelta) -> int:
-    """Delete older files of conversations, and old empty folders. Returns the number of files."""
+    """Delete files of conversations older than `keep_for`, and empty folders as old.
+
+    Returns the number of files."""
     oldest, removed = time.time() - keep_for.total_seconds(), 0
     for area in (root / CONVERSATIONS, root / FORMER_DOWNLOADS):
         for folder, _, names in os.walk(area, topdown=False):

@@ -56,10 +56,10 @@ async def forget(
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The subjects that `forget` removes for one that somebody named."""
+    """The subjects that `forget` removes for a named subject."""
 
     matching: list[str]
-    """Identities with that id or name, where the named person has no channel."""
+    """Identities with the id or name of a person who was named without a channel."""
     all: list[str]
     """The named subject, the matching ones, and those that are linked to any of them."""
 

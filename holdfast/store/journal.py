@@ -1,4 +1,4 @@
-"""Journals as every engine stores them: storable texts, and rows as our types."""
+"""Helpers for journals on every engine: storable texts, checked positions, and joined rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def stored_text(text: str) -> str:
 
 
 def check_position(event_id: int, write: Write, generation: int, length: int) -> None:
-    """Refuse a text that does not join the kept one of this generation and length."""
+    """Raise HoldfastError if a write leaves a gap in the text, or is of an earlier generation.
+
+    `generation` and `length` are those of the stored text."""
     end = length if write.generation == generation else 0
     if write.generation < generation or not 0 <= write.offset <= end:
         raise HoldfastError(

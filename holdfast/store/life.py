@@ -34,7 +34,7 @@ class Attempt:
 
 @dataclass(slots=True, kw_only=True)
 class Life:
-    """An event with everything that is known of it."""
+    """An event with everything that is known about it."""
 
     event: Event
     state: str
@@ -42,7 +42,7 @@ class Life:
     attempts: Sequence[Attempt]
     journal: Journal
     messages: Sequence[Event] = field(default_factory=list)
-    """The messages of its chain, oldest first, the event itself among them if it is one."""
+    """The messages of its chain, oldest first, including the event if it is a message."""
     responses: Sequence[Event] = field(default_factory=list)
     """The responses of its chain, oldest first."""
 

@@ -13,7 +13,7 @@ from holdfast.queue.store import Filter, Store
 from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
 
 POLL_SECONDS = 0.02
-"""Pause between two looks at an event that has not been settled yet."""
+"""Pause between two checks of an event that has not been settled yet."""
 
 
 def open_observations(store: Store) -> ObservationStore:

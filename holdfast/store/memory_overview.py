@@ -1,4 +1,4 @@
-"""People who are remembered, and the messages from which it was learned."""
+"""Overview of memory: the people it knows, and the messages that observations came from."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class MemoryOverview:
     async def people(
         self, *, part: str | None = None, after: tuple[str, str] | None = None, limit: int = 100
     ) -> tuple[list[Person], str | None]:
-        """List people by the key of their first identity, and the key of the last one examined if
-        there may be more.
+        """Return people, ordered by the key of their first identity, and the key to continue after.
 
-        `part` is a part of an identity. Linked identities are one person."""
+        That key is None at the end. `part` is a part of an identity. Linked identities are one
+        person."""
         rows = await self._subjects(part, after, limit)
         groups = {one: group for group in await open_people(self._store).groups() for one in group}
         people = []
@@ -62,7 +62,7 @@ class MemoryOverview:
         return int(count)
 
     async def sources(self, message_ids: Iterable[str]) -> dict[str, Event]:
-        """Return the messages of these ids that are still known, by id."""
+        """Return the messages with these ids that are still stored, by id."""
         names = list(dict.fromkeys(message_ids))[:MOST_SOURCES]
         ids = await self._event_ids(names)
         events = [
@@ -114,7 +114,7 @@ class MemoryOverview:
         return conditions, params
 
     async def _person(self, key: str, count: int, group: Sequence[str] | None) -> Person | None:
-        """Return the person of an identity; None if an earlier identity stands for them."""
+        """Return the person of an identity; None if they are listed under an earlier identity."""
         if group is None:
             return Person(key=key, identities=[key], observations=count)
         counts = {one: count if one == key else await self._count(one) for one in sorted(group)}

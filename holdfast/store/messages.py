@@ -37,9 +37,9 @@ WAITS = (
     "exists (select 1 from {schema}step as w where w.event_id = live.id"
     " and w.kind in ('sleep', 'signal') and w.state = 'started')"
 )
-"""The condition that the turn of a live event waits for a moment or a signal."""
+"""SQL condition that the turn of a live event waits for a moment or a signal."""
 LATE = timedelta(hours=1)
-"""Longest time by which an event is stored after one with a greater id, by a long transaction."""
+"""Longest time by which the order of ids and that of times may differ, due to long transactions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class MessageFilter:
 
 @dataclass(slots=True)
 class MessagePage:
-    """A page of messages with their states; where to go on, and how far back the search got."""
+    """A page of messages with their states, where to go on, and how far back the search got."""
 
     messages: list[tuple[Event, State]] = field(default_factory=list)
     next_before_id: int | None = None
@@ -80,7 +80,7 @@ class MessagePage:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Ids between two bounds; the last one reaches the oldest message, or `since`."""
+    """Ids between two bounds; the last window reaches the oldest message, or `since`."""
 
     before_id: int
     after_id: int

@@ -61,10 +61,10 @@ class Pairings(Protocol):
     """The pairings of a store. Expired requests count as absent."""
 
     async def find(self, channel: str, sender_id: str) -> Pairing | None:
-        """Return the person or their open request."""
+        """Return the pairing of a person, approved or requested; None if there is none."""
 
     async def request(self, request: PairingRequest) -> Pairing | None:
-        """Store a request, or return what there is of this person.
+        """Store a request unless this person has a pairing, and return the person's pairing.
 
         Returns None if the channel has too many open requests, or the code is taken."""
 
@@ -95,7 +95,7 @@ def open_pairings(store: Store) -> Pairings:
 async def request_pairing(
     pairings: Pairings, channel: str, sender_id: str, name: str
 ) -> Pairing | None:
-    """Store a request with a new code, or return what there is of this person.
+    """Store a request with a new code unless this person has a pairing; return the pairing.
 
     Returns None if the channel has too many open requests."""
     about = {"kind": "message", "channel": channel, "sender_id": sender_id}
@@ -106,7 +106,7 @@ async def request_pairing(
         subject=subject_of(about),
         code=new_code(),
     )
-    # A code that is taken already is drawn again; it happens once in a billion years.
+    # If the code is taken, which happens once in a billion years, draw another one.
     return await pairings.request(request) or await pairings.request(
         replace(request, code=new_code())
     )

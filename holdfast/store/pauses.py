@@ -38,7 +38,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class ActivePauses:
-    """The pauses of a store, as consumers ask for them."""
+    """The pauses of a store, with the questions that consumers ask."""
 
     pauses: Sequence[Pause] = ()
 
@@ -71,7 +71,7 @@ class Pauses:
         return ActivePauses([self._pause(row) for row in rows])
 
     async def pause(self, kind: PauseKind, name: str, reason: str | None, *, actor: str) -> Pause:
-        """Pause something for all processes. Paused again, it only gets the new reason."""
+        """Pause something for all processes. If it is paused already, only its reason changes."""
         values = {
             "kind": kind,
             "name": storable_name(name),
@@ -91,7 +91,7 @@ class Pauses:
         return pause
 
     async def resume(self, kind: PauseKind, name: str, *, actor: str) -> bool:
-        """Let processes work it again. Returns False if it was not paused."""
+        """End a pause, so that all processes work again. Returns False if there was none."""
         kind_mark, name_mark = (self._dialect.mark.format(one) for one in ("kind", "name"))
         rows = await self._dialect.write(
             f"delete from {self._table} where kind = {kind_mark} and name = {name_mark}"
@@ -134,7 +134,7 @@ class Pauses:
         await self._store.audit(AuditEntry(actor=actor, action=action, subject=subject))
         if await self._store.setting("activity"):
             frame = {"type": action, "kind": pause.kind, "name": pause.name, "reason": pause.reason}
-            # The keys by which streams are filtered.
+            # Streams are filtered by the keys `agent` and `channel`.
             frame |= {} if pause.kind == "queue" else {pause.kind: pause.name}
             await self._dialect.write(
                 f"insert into {self._dialect.schema}activity (frames)"

@@ -56,5 +56,5 @@ def storable_name(name: str | None) -> str | None:
 
 
 def may_share_turn(queue: str, one: object, other: object) -> bool:
-    """Return whether a turn may collect both payloads. Outside of the inbox the lane decides."""
+    """Return whether one turn may collect both payloads. Outside the inbox, any two may."""
     return queue != INBOX or collect_key(one) == collect_key(other)

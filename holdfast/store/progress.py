@@ -63,7 +63,7 @@ async def read_handoffs(store: Store, root: int) -> list[HandedOn]:
         f" order by id limit {MOST_HANDOFFS}"
     )
     found: dict[int, Event] = {}
-    # A message that ends in between is in both, and finished.
+    # A message that ends between the queries is in both: the finished row replaces the live one.
     for table, columns, make in (
         ("event", COLUMNS, dialect.event),
         ("event_hist", FINISHED_COLUMNS, dialect.finished),

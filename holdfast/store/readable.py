@@ -65,7 +65,7 @@ def make_readable(event: AnyEvent) -> AnyEvent:
 
 
 def observation_of(values: dict[str, Any]) -> Observation:
-    """Return a stored observation; an unknown type counts as the usual one."""
+    """Return a stored observation; an unknown type counts as explicit."""
     type_ = values["type"] if values["type"] in set(ObservationType) else ObservationType.EXPLICIT
     sources = texts_of(values["source_message_ids"])
     return Observation(**values | {"type": type_, "source_message_ids": sources})

@@ -29,7 +29,7 @@ ON_TIME = timedelta(minutes=1)
 MOST_MISSED = 100
 """Missed runs that the policy "all" makes up for; the latest ones."""
 UPCOMING = 100
-"""Schedules that one look reads."""
+"""Schedules that `upcoming` reads."""
 SHORTEST = timedelta(seconds=1)
 """Shortest time between two runs."""
 SEARCHED_LINES = 1000
@@ -45,7 +45,8 @@ class Schedule:
 
     id: str
     source: Source
-    """A person, an agent by its tool, or a file: only processes with that file run it."""
+    """Its author: a person, an agent with its tool, or a file. Only processes with that file run
+    the last kind."""
     agent: str
     timing: str
     zone: str = "UTC"
@@ -106,7 +107,7 @@ class Schedule:
         )
 
     def due(self, now: datetime) -> list[datetime]:
-        """Return the runs to make up to now, by the policy for missed ones, in order."""
+        """Return the runs due at `now`, oldest first; the policy decides about missed ones."""
         if self.next_at is None or self.next_at > now:
             return []
         most = MOST_MISSED if self.missed == "all" else 1
@@ -151,9 +152,9 @@ class Schedules:
         return bool(await self._insert(schedule, "on conflict (id) do nothing"))
 
     async def configure(self, schedule: Schedule) -> bool:
-        """Store the definition of a file. Returns False if its id is taken by another source.
+        """Store a schedule that a file defines. Returns False if another source has taken its id.
 
-        Runs that are due, and a pause, stay as they are unless the times have changed."""
+        The next run stays as it is unless the timing has changed; a pause always stays."""
         columns = ("agent", "timing", "zone", "missed", "event", "subject")
         times = "{0} = case when own.timing = excluded.timing and own.zone = excluded.zone"
         times += " then own.{0} else excluded.{0} end"
@@ -175,9 +176,9 @@ class Schedules:
         return await self._rows(f"{which} order by id", {} if agent is None else {"agent": agent})
 
     async def upcoming(self, files: Sequence[str]) -> list[Schedule]:
-        """Return the schedules that run next, the first one first.
+        """Return the schedules that run next, soonest first.
 
-        Of those that a file defines, only the ids of `files`."""
+        Of those that files define, only the ones whose ids are in `files`."""
         each = self._dialect.each.format("files")
         where = (
             "paused_at is null and next_at is not null"
@@ -433,7 +434,7 @@ def describe_run(one: Run) -> dict[str, Any]:
 
 
 async def runs_of(store: ChatStore, schedule: Schedule, limit: int = 20) -> list[Run]:
-    """Return the latest runs of a schedule, newest first, by the history of its agent."""
+    """Return the latest runs of a schedule, newest first, as its agent's history has them."""
     lines = await store.agent_messages(
         schedule.agent, conversation=conversation_of(schedule.event), limit=SEARCHED_LINES
     )

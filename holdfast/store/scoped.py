@@ -69,7 +69,7 @@ class Dialect:
     lane_order: str
     """The order of events in a lane, as their index has it."""
     texts: Callable[[str], str]
-    """Returns the condition that an id is among the texts of a parameter."""
+    """Returns the condition that a text id is among the values of the named parameter."""
     array: Callable[[Sequence[Any]], Any]
     each: str
     """A table of the texts in an array parameter, named after it, with one column `value`."""
@@ -77,7 +77,7 @@ class Dialect:
     """Run a statement that changes something. Returns its rows."""
     to_datetime: Callable[[Any], datetime]
     answers: str
-    """The condition that a response names the parameter `message_id` among all that it answers."""
+    """The condition that a response lists the parameter `message_id` among those it answers."""
     event: Callable[[Any], Event]
     finished: Callable[[Any], FinishedEvent]
     last_claim: str

@@ -18,9 +18,9 @@ from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 CELLS = 8
-"""Cells of a doubling of the time to answer: a percentile is accurate to about 5 %."""
+"""Histogram cells per doubling of the time to answer: a percentile is accurate to about 5 %."""
 LATE_COMMITS = timedelta(seconds=30)
-"""Age from which finished events are added up; a transaction may commit later than it ends."""
+"""Age from which finished events are added up: younger ones may not have been committed yet."""
 KEPT = timedelta(days=8)
 """Age up to which history is added up."""
 STEP = timedelta(hours=1)
@@ -61,12 +61,12 @@ def bucket_of(moment: datetime, width: timedelta) -> datetime:
 
 
 def cell_of(microseconds: int) -> int:
-    """Return the cell of a time to answer, as agent.count_finished in SQL does."""
+    """Return the histogram cell of a time to answer, as agent.count_finished does in SQL."""
     return math.floor(CELLS * math.log2(max(microseconds / 1000, 1)))
 
 
 def milliseconds_of(cell: int) -> int:
-    """Return the middle of a cell."""
+    """Return the time to answer in the middle of a cell."""
     return round(2 ** ((cell + 0.5) / CELLS))
 
 

@@ -29,7 +29,7 @@ TYPES = {
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
     "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }  # fmt: skip
-"""Types by the ending of a name; not those of the machine, which differ."""
+"""Types by the ending of a name. The machine's own table is not used, since machines differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Files:
         self._table = f"{self._dialect.schema}file"
 
     async def add(self, file: StoredFile) -> None:
-        """Note an upload, whose content is on the disk."""
+        """Store the row of an upload whose content is on disk already."""
         names = ("id", "owner", "name", "type", "size", "created_at")
         values = {name: getattr(file, name) for name in names}
         values["created_at"] = self._dialect.moment(file.created_at)
@@ -68,7 +68,7 @@ class Files:
         )
 
     async def find(self, ids: Sequence[str]) -> list[StoredFile]:
-        """Return those that exist, in the order of the ids."""
+        """Return the files that exist, in the order of the ids."""
         found = {file.id: file for file in await self._select(self._dialect.texts("ids"), ids=ids)}
         return [found[id_] for id_ in ids if id_ in found]
 
@@ -87,16 +87,18 @@ class Files:
         return count, int(size)
 
     async def delete_unsent(self, id_: str) -> bool:
-        """Forget an upload that no message carries. Returns whether there was one."""
+        """Delete the row of an upload that no message carries. Returns whether there was one."""
         where = f"id = {self._mark('id')} and message_id is null"
         return bool(await self._delete(where, id=id_))
 
     async def forget(self, subject: str) -> list[str]:
-        """Forget the files of a person. Returns the ids of uploads, whose content has to go."""
+        """Delete the rows of a person's files. Returns the ids of uploads, whose content has to be
+        removed."""
         return await self._delete(f"subject = {self._mark('subject')}", subject=subject)
 
     async def prune(self, unsent_before: datetime, before: datetime | None) -> list[str]:
-        """Forget old files. Returns the ids of uploads, whose content has to go."""
+        """Delete the rows of old files. Returns the ids of uploads, whose content has to be
+        removed."""
         where = f"message_id is null and created_at < {self._mark('unsent_before')}"
         params = {"unsent_before": self._dialect.moment(unsent_before)}
         if before is not None:
@@ -105,7 +107,7 @@ class Files:
         return await self._delete(where, **params)
 
     async def known_ids(self, ids: Sequence[str]) -> set[str]:
-        """Return those ids that are noted here."""
+        """Return those of the ids that have a row."""
         return {file.id for file in await self._select(self._dialect.texts("ids"), ids=ids)}
 
     async def _select(self, where: str, *, ids: Sequence[str]) -> list[StoredFile]:
@@ -139,7 +141,7 @@ def new_file_id() -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return the name of a file as people see it: without folders and invisible signs."""
+    """Return the name of a file as people see it: without folders and unprintable characters."""
     last = name.replace("\\", "/").rpartition("/")[2]
     clean = "".join(sign for sign in last if sign.isprintable()).strip().lstrip(".")
     if len(clean) <= LONGEST_NAME:
@@ -154,7 +156,7 @@ def type_of(name: str) -> str:
 
 
 def upload_path(root: Path, id_: str) -> Path:
-    """Return where the content of an upload is."""
+    """Return the path of the content of an upload."""
     return root / UPLOADS / id_
 
 
@@ -171,7 +173,7 @@ def remove_uploads(root: Path, ids: Iterable[str]) -> int:
 
 
 def stray_uploads(root: Path, before: float) -> list[str]:
-    """List content older than a time: finished uploads, and parts of broken ones."""
+    """List the names of files with content older than a time: of complete and of broken uploads."""
     try:
         entries = list(os.scandir(root / UPLOADS))
     except FileNotFoundError:

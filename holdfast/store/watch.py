@@ -1,4 +1,4 @@
-"""Finding dead processes: those whose sign of life was missing in two looks, 2 s apart."""
+"""Finds dead processes: those whose sign of life was missing in two checks, 2 s apart."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ BETWEEN_LOOKS = timedelta(seconds=2)
 
 
 class Watch:
-    """Remembers since when each process is silent.
+    """Remembers since when each process has been silent.
 
-    One look is not enough: a process may just be reconnecting."""
+    One check is not enough: a process may just be reconnecting."""
 
     def __init__(
         self,
@@ -24,12 +24,12 @@ class Watch:
         self._silent_since: dict[str, float] = {}
 
     def look(self, silent: Iterable[str]) -> list[str]:
-        """Return the processes that have been silent in all looks for long enough."""
+        """Note the processes that are silent now. Returns those silent for `between_looks`."""
         now = self._monotonic()
         self._silent_since = {process: self._silent_since.get(process, now) for process in silent}
         least = self._between_looks.total_seconds()
         return [process for process, since in self._silent_since.items() if now - since >= least]
 
     def forget(self) -> None:
-        """Start over, for example after a reconnect: earlier looks no longer count."""
+        """Start over, for example after a reconnect: earlier checks no longer count."""
         self._silent_since.clear()

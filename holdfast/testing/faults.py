@@ -41,7 +41,7 @@ class Faults:
     refused: Counter[str] = field(default_factory=Counter)
     impatient: Counter[str] = field(default_factory=Counter)
     under_way: float = 0.0
-    """Seconds after a refusal in which requests still come that were under way before it."""
+    """Seconds after a refusal during which requests that began before it may still arrive."""
     lose_acks: int = 0
     _seen: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     _wait_until: dict[tuple[str, str], float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Run a harness inside a test: waiting, running, and what became of its messages."""
+"""Run a harness inside a test, wait for conditions, and read its finished messages."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedHistory:
-    """The size and the span of a history. Of two rows, one is a message, one its response.
+    """The size and the span of a history: messages, each followed by its response.
 
     One message in 50 is a dead letter, in groups of four causes. The word `needle` is in the text
     of every message whose number is divisible by `needle_every`."""
@@ -166,7 +166,7 @@ def _fill_sqlite(path: str, history: GeneratedHistory) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(insert, history.params)
         if history.with_keys:
-            # An upsert after a select needs a condition, which is there.
+            # SQLite parses an upsert after a select only if the select has a condition, as here.
             connection.execute(_KEYS.format(schema=""))
         connection.execute(
             "insert or replace into sqlite_sequence (rowid, name, seq)"

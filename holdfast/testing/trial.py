@@ -81,7 +81,7 @@ class Trial:
         return await post(self.store, self.app.routing, team, text, max_attempts=MAX_ATTEMPTS)
 
     async def work(self) -> list[tuple[Turn, Outcome]]:
-        """Work all ready turns, and those that become ready by that.
+        """Work all ready turns, and those that become ready as a result.
 
         Returns each turn with its outcome."""
         handle = self.app.worker(self.store, self.files, self.recall).handle

@@ -1,4 +1,4 @@
-"""Waiting for what the clients of a loopback server do."""
+"""Lets tests wait for calls that the clients of a loopback server make."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 WAIT_WITHIN = 30.0
-"""Seconds that `until` waits."""
+"""Default time limit of `until`, in seconds."""
 CHECK_INTERVAL = 0.02
 
 
@@ -19,7 +19,7 @@ class Calls:
         self._noted = asyncio.Event()
 
     def note(self) -> None:
-        """Say that a client has called."""
+        """Note that a client has called."""
         self._noted.set()
 
     async def until(self, look: Callable[[], Any], within: float = WAIT_WITHIN) -> Any:

@@ -1,4 +1,4 @@
-"""Command agents as shell scripts, and a look for processes they leave behind."""
+"""Command agents that are shell scripts, and a search for processes that they leave behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts in a folder of their own."""
+"""A fixture for shell scripts, which fails if they leave processes behind."""
 
 from __future__ import annotations
 

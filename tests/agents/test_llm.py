@@ -74,7 +74,7 @@ async def test_of_a_long_conversation_the_newest_is_kept_within_the_budget() -> 
         ]
         await at_work.store.put([], records=lines)
         seen = text(await send(at_work, "now")).split(" | ")
-    # Three fit, and the first of them is an answer to nothing.
+    # Three lines fit. The oldest is an answer without its question, so it is left out.
     assert [part[:6].strip() for part in seen] == ["199 xx", "re 199", "now"]
 
 

@@ -32,7 +32,7 @@ async def test_a_tool_is_a_step_of_its_own_and_keeps_its_effect() -> None:
 
     async def answer(turn: Turn) -> Answer:
         receipt = await charge(5)
-        # A step with the same effect may call it; one without would lose it.
+        # A step may call the tool if it has the same effect; a plain step would lose the effect.
         again = await turn.step("charge again", charge, 6)
         with pytest.raises(StepError, match="inside of step 'hidden'"):
             await turn.step("hidden", lambda: charge(7))

@@ -297,7 +297,7 @@ async def test_a_room_batch_records_its_steps_once_for_all_of_its_lines(
         for text in ("fail", "fail again"):
             await trial.post("art", text)
         await trial.work()
-    # The lines of a batch that failed are worked one by one. None gets the result of both.
+    # After a failure the lines are worked one by one, and none reuses the step of both.
     assert effects == [2, 2, 1, 1]
 
 
@@ -367,7 +367,7 @@ async def test_a_thread_that_outlasts_a_cancellation_is_recorded(store: ChatStor
         with pytest.raises(asyncio.CancelledError):
             await task
         steps = (await store.journal(turn.primary.id)).steps
-    # The step counts; the code behind it does not run any more.
+    # The step is recorded, but the code after it no longer runs.
     assert steps["slow"].state == "done"
     assert effects == [1]
 

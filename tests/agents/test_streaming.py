@@ -307,7 +307,7 @@ async def test_flushes_are_coalesced(store: ChatStore, clock: Clock) -> None:
 
 
 def test_no_reader_gets_more_than_four_deltas_in_a_second() -> None:
-    # A reader may get the first of five late, and the last at once.
+    # Of five deltas, a reader may get the first one late by POLL and the last one at once.
     assert timedelta(seconds=1) <= 4 * FLUSH_EVERY - feed.POLL
 
 
@@ -335,7 +335,7 @@ async def _write_now(turn: Turn, text: str) -> None:
 
 async def test_a_zombie_cannot_write(store: ChatStore, clock: Clock) -> None:
     async def answer(turn: Turn) -> Answer:
-        # Not in the background: its lock would make the claim below skip the event.
+        # Do not write in the background: its lock would make the claim below skip the event.
         await _write_now(turn, f"from {turn.attempt}")
         if turn.attempt == 1:
             clock.tick(minutes=11)

@@ -57,7 +57,7 @@ ROUTES = (
     "/api/agents/echo/messages",
 )
 SETTINGS = {
-    # Failed turns end soon, so that everything ends within the test's patience.
+    # Failed turns end soon, so that everything ends within the test's time limit.
     "HOLDFAST_RETRY_FIRST": "10ms",
     "HOLDFAST_RETRY_MOST": "50ms",
     "HOLDFAST_GRACE": "1s",
@@ -98,7 +98,7 @@ class Fuzz:
             self.operations += [(method.upper(), path) for path in paths for method in paths[path]]
             await self.slack.until(lambda: self.slack.faults.calls["auth.test"])
             await self.is_well()
-            # Imports at the start block, too, and no input does it.
+            # Imports at the start block the loop, too; do not count them.
             self.blocked_before = await self.all_blocks()
             for kind, share in SHARES:
                 started, inputs = time.monotonic(), range(max(1, round(count * share)))

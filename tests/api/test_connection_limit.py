@@ -78,7 +78,7 @@ async def dripping(port: int, request: bytes, *seconds: float) -> AsyncIterator[
     yield
     process.stdin.close()
     await process.wait()
-    # The server is through with all that connected before us.
+    # The server has handled all connections that were opened before this one.
     await ask(port, "/healthz")
 
 

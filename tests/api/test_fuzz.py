@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a 4xx in JSON, nothing is stored, and the server goes on."""
+"""Hostile requests get a 4xx in JSON, store nothing, and do not disturb the server."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ async def test_metrics_answer_while_the_database_does_not(databases: Databases) 
 
 @both_engines
 async def test_the_lag_of_memory_and_its_oldest_change_are_seen(database_url: str) -> None:
-    # No relay runs here, as while the index is away.
+    # No relay runs here, as if the index were unreachable.
     app = AgentHarness(echo, settings=Settings(database=database_url, memory=False))
     async with serving(app) as port:
         for number in range(2):

@@ -63,7 +63,7 @@ OPERATIONS = [
     # A stream has no end, and a link for browsers is no answer in JSON.
     if path not in ("/api/events/stream", "/login")
 ]
-# Where nothing is given, not even a token, nothing can be given wrongly.
+# An operation without parameters and without a token has no invalid requests to generate.
 CASES = [
     (method, path, mode)
     for method, path in OPERATIONS
@@ -159,7 +159,7 @@ def test_the_contract_has_all_its_routes() -> None:
 
 def test_pages_name_no_foreign_host_and_hold_no_script_or_style_of_their_own() -> None:
     for name, page in read_pages().items():
-        # The name of a namespace is no address that anybody asks.
+        # An XML namespace is only a name, which no browser requests.
         text = page.content.decode().replace('"http://www.w3.org/2000/svg"', "")
         assert not re.search(r"(?:https?:)?//[\w-]+\.[a-z]", text), name
         if name.endswith(".html"):

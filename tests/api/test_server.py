@@ -48,7 +48,7 @@ async def test_a_database_that_refuses_connections_turns_readiness_red_until_it_
             admin.execute(f"alter database {name} allow_connections false")
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 while (await ask_json(port, "/readyz"))[0] == 200:
-                    # Again and again: a session that was just being opened is not yet among them.
+                    # Repeat: a session that was just being opened is not in the list yet.
                     admin.execute(
                         "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s",
                         (name,),

@@ -113,7 +113,7 @@ async def test_requests_that_wait_for_the_database_are_answered(
     with serving(shell) as (server, port):
         async with AsyncExitStack() as requests:
             async with held(database_url) as waiting:
-                # Asked under the lock: a request before it could be answered too early.
+                # Send them under the lock: requests sent before it could be answered too early.
                 enter = requests.enter_async_context
                 post = await enter(asking(port, "POST /api/message", len(body)))
                 get = await enter(asking(port, "GET /api/responses"))
@@ -135,7 +135,7 @@ async def held(url: str) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
         async def waiting(count: int) -> None:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 while True:
-                    # At least: maintenance may wait for the table, too.
+                    # Count "at least": maintenance may wait for the table, too.
                     query = "select count(*) >= %s from pg_catalog.pg_locks where not granted"
                     if await (await holder.execute(query, (count,))).fetchone() == (True,):
                         return

@@ -143,7 +143,7 @@ async def test_a_position_older_than_what_is_kept_gives_a_gap_then_what_is_there
 ) -> None:
     async with serving(app) as port:
         async with opened(port, last_id="0") as watched:
-            # Nothing was lost yet: the beginning of all is no gap.
+            # Nothing was pruned yet, so a stream from the very beginning has no gap.
             assert (await watched.next()).event == "processor_start"
         await app.store.forget_activity(timedelta(0))
         first, _ = await app.store.activity_span()

@@ -134,7 +134,7 @@ async def test_a_client_that_reconnects_ten_times_misses_and_repeats_nothing(
         if (f.event, f.data.get("messageId")) == ("message_received", LATE)
     ]
     if engine == "postgres":
-        # Others went on meanwhile, and were told of first.
+        # Other messages went on meanwhile, and their frames came first.
         done = [frame for frame in seen[0][:received] if frame.event == "response_ready"]
         assert len(done) > 5
         assert seen[0][received].data["timestamp"] < was_committed_at * 1000 - 2000

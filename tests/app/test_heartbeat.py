@@ -121,7 +121,7 @@ async def test_a_skipped_prompt_is_not_put_later_in_its_interval(store: Store) -
     [turn] = await store.claim("inbox", ["coder"], limit=1, lease=HOUR)
     proxy = Proxy(store)
     async with beating(proxy, longest_pause=timedelta(milliseconds=10)):
-        # At the second check the first is over.
+        # Once the second check begins, the first one is over.
         await until(lambda: proxy.calls["now"] > 1)
         await store.settle([(turn, Done())])
         looks = proxy.calls["now"]

@@ -68,7 +68,7 @@ async def test_a_tab_that_is_opened_while_the_first_message_is_sent_shows_it(
 ) -> None:
     await say(page, "hello")
     await expect(page.locator(".bubble.theirs")).to_have_text("you said hello")
-    # As the first tab leaves it until it knows that its message arrived.
+    # The first tab leaves this mark until it knows that its message arrived.
     await page.evaluate("() => localStorage.setItem('holdfast.chat.isNew', 'true')")
     other = await page.context.new_page()
     await other.goto(server.address)

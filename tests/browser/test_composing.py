@@ -188,7 +188,7 @@ async def test_a_thousand_lines_scroll_without_a_long_task_and_jump_to_the_newes
         await expect(last).to_be_visible(timeout=120_000)
         return await scroll_to_the_beginning(page)
 
-    # A garbage collection is not there the second time; a page that is slow is slow again.
+    # A pause for garbage collection does not recur; a slow page is slow again.
     took = await longest_task()
     assert took < LONGEST_TASK or await longest_task() < LONGEST_TASK
     jump = page.get_by_role("button", name="Jump to newest")

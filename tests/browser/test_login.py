@@ -30,7 +30,7 @@ async def test_a_link_on_a_foreign_page_logs_in_only_after_a_click(
     account = page.get_by_role("button", name="Account")
     await expect(account).to_have_attribute("title", "Logged in as tester (admin)")
     other = server.login("--role", "send", "--name", "mallory")
-    # Another origin: the guard of the server knows this name, too.
+    # Another origin, whose host name the server accepts, too.
     await page.goto(server.address.replace("127.0.0.1", "localhost"))
     await page.evaluate("link => { location.href = link; }", other)
     button = page.get_by_role("button", name="Log in as mallory")

@@ -97,7 +97,7 @@ def mines(channel: str) -> dict[str, Mine]:
         BEFORE_INSERT: (AgentHarness, "receive", before),
         AFTER_INSERT: (AgentHarness, "receive", after),
         AFTER_ACK: (_socket_client(channel), "send_socket_mode_response", after),
-        # The first position is that of the start. The second covers the invitation.
+        # The first write is the position at the start. The second one covers the invitation.
         AFTER_POSITION: (Watermarks, "write", lambda call: after(call, nth=2)),
         BEFORE_POST: (owner, "send_part", before),
         IN_BETWEEN: (owner, "send_part", after),

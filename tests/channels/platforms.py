@@ -1,4 +1,4 @@
-"""The Slack channel of the environment, with limits for tests, and what it could not deliver."""
+"""The Slack channel of the environment with limits for tests, and its dead letters."""
 
 from __future__ import annotations
 

@@ -87,9 +87,9 @@ async def test_a_wrong_bot_token_is_one_line_and_exit_code_1(
 ) -> None:
     tokens = {"SLACK_BOT_TOKEN": "xoxb-hunter2", "SLACK_API_URL": slack.api_url}
     done = await asyncio.to_thread(alone.run, "work", **tokens)
-    # Whether it said before that it is ready is up to Slack: nobody waits long for its answer.
+    # It may say "ready" before or not: it does not wait long for the answer of Slack.
     assert done.returncode == 1
-    # A slow machine may have lines of its own, such as one about a blocked event loop.
+    # A slow machine may log further lines, such as one about a blocked event loop.
     [line] = [line for line in done.stderr.splitlines() if "Slack" in line]
     assert "Slack does not let the bot in: invalid_auth" in line
     assert "hunter2" not in done.stderr

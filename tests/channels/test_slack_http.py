@@ -1,4 +1,4 @@
-"""Signed requests at /slack/events: behind Slack's signature and not behind our tokens."""
+"""Requests at /slack/events: they need Slack's signature and none of our tokens."""
 
 from __future__ import annotations
 

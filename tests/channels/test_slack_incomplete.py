@@ -111,7 +111,7 @@ async def test_a_group_cancelled_during_a_slack_turn_leaves_no_coroutine_behind(
     with pytest.raises(ExceptionGroup) as ended:
         await _cancelled(channel, turn, begun)
     assert [type(error) for error in ended.value.exceptions] == [ValueError]
-    # Warnings are errors here, also those of what nobody awaited.
+    # Warnings are errors here, also those about coroutines that nobody awaited.
     gc.collect()
 
 

@@ -26,7 +26,7 @@ async def test_the_growing_answers_of_two_processes_stay_within_the_limit(
         threads = [await slack.mention(f"report {number}") for number in range(MENTIONS)]
         whole = [[answer_text()]] * MENTIONS
         await slack.until(lambda: [_texts(slack, ts) for ts in threads] == whole)
-    # Half of the budget at least was of use: a limit that allows no edit would be kept, too.
+    # At least half of the budget is used: without any edits the limit would be kept, too.
     assert EDITS_PER_MINUTE / 2 <= slack.faults.calls["chat.update"] <= EDITS_PER_MINUTE
     assert slack.faults.refused["chat.update"] == 0
 

@@ -67,7 +67,7 @@ class Shell:
         self.cold = cold
         others = ("HOLDFAST_", "PG", "DATABASE_URL")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-        # A user's Python could import nothing else of this project.
+        # A user can import the package and nothing else of this project.
         self.environment = kept | {
             "HOME": str(folder),
             "PYTHONPATH": str(ROOT),

@@ -36,7 +36,7 @@ def test_a_running_process_obeys_a_pause_also_after_a_restart(shell: Shell) -> N
         sent = shell.run("send", "hello")
         assert "is paused; the message waits" in sent.stderr
         shell.out("pause", "queue", "memory")
-        # It works other queues, and had the time to take the message if it were not paused.
+        # The process runs, so it would have taken the message by now if it were not paused.
         eventually(lambda: shell.json("status")["processes"])
         assert shell.json("history", "--queue", "inbox") == []
         shell.out("resume", "agent", agent["agent"])

@@ -96,7 +96,7 @@ def test_wait_prints_only_the_answer_to_its_own_message(at_work: Shell) -> None:
         at_work.out("send", "mine", "--wait", "--sender", "me", "--agent", "ECHO") == "me: mine\n"
     )
     outbox = at_work.json("status")["queues"][1]
-    # Nobody delivers them, so they are no backlog.
+    # Clients fetch these responses, so they do not count as a backlog.
     assert (outbox["to_fetch"], outbox["ready"], outbox["queued"]) == (3, 0, 0)
 
 

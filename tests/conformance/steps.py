@@ -1,4 +1,4 @@
-"""The steps that conformance tests are told in."""
+"""Steps that the conformance tests share."""
 
 from __future__ import annotations
 

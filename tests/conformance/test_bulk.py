@@ -1,4 +1,4 @@
-"""Many events in one put behave as one by one: PostgreSQL takes another way in for them."""
+"""Many events in one put behave like single puts, though PostgreSQL has its own path for them."""
 
 from __future__ import annotations
 

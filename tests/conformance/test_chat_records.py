@@ -78,7 +78,7 @@ async def test_an_erased_conversation_frees_its_lane(store: Store, clock: Clock)
     assert turn.primary.message_id == "m1"
     erased = await erase_conversation(store, CHAT, "web", ["a"], actor="test")
     assert erased.numbers == {"messages": 2, "lines": 0, "files": 0}
-    # On SQLite, an event behind a deleted one is visible from the time of the machine on.
+    # On SQLite, a deletion makes the next event visible from the machine's time on.
     clock.set(max(clock.now, datetime.now(UTC) + timedelta(minutes=5)))
     [turn] = await store.claim("inbox", ["a"], limit=5, lease=timedelta(minutes=1))
     assert turn.primary.message_id == "m2"

@@ -1,4 +1,4 @@
-"""Claiming: what is ready, for the targets that were named, counted at once."""
+"""Claims: ready events of the named targets, with their attempts counted at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A turn of several events that waits comes back with exactly these, also by a signal to any."""
+"""A waiting turn of several events comes back whole, also after a signal to one of them."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ async def test_a_record_races_with_the_claim_of_another(
         while by_id:
             # A claim passes over events that are locked at the moment.
             for turn in await claim(other, limit=TURNS):
-                # The new holder sees everything that the old one was told to be kept.
+                # The new holder sees every step that was acknowledged to the old one.
                 seen = (await other.journal(turn.primary.id)).steps
                 assert len(seen) >= len(by_id.pop(turn.primary.id).acknowledged)
 

@@ -1,4 +1,4 @@
-"""Limits: at most so many running turns of a target, over all processes."""
+"""Limits on the number of running turns of a target, over all processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns in SQL beside other transactions: what a fast machine hides from tests that merely race."""
+"""Turns in SQL beside open transactions, in orders that races rarely reach on a fast machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting events: all or none, once, with what was left out filled in."""
+"""Puts: duplicates are dropped, missing fields get defaults, and the rest is stored as given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases and timers are under test here, so that the clock is the real one."""
+"""These tests use the real clock, because leases and timers are under test."""
 
 from tests.real_clock import engine, proxy, settings, store
 

@@ -110,7 +110,7 @@ async def test_a_collected_turn_that_fails_is_retried_one_by_one_in_order(
         gate.open.set()
         ended = await finished(app.store, 4, queue="inbox")
         answered = [response.event["original_message"] for response in await app.responses("api")]
-    # One attempt of each was the turn of all; a Dead of several ends nobody, alone it does.
+    # The collected turn used one attempt of each. A Dead splits it, and ends a single message.
     alone = [["bad"]] if how == "Dead" else [["bad"], ["bad"]]
     assert runs == [["0"], ["1", "bad", "3"], ["1"], *alone, ["3"]]
     assert {one.event["message"]: one.outcome for one in ended} == {

@@ -30,7 +30,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 def pool(database_url: str, tmp_path: Path) -> Iterator[WorkerPool]:
     with WorkerPool(database_url, tmp_path) as pool:
         if pool.is_postgres:
-            # The server has only just started: nobody would be declared dead for half a minute.
+            # Without this, a server that just started declares nobody dead for half a minute.
             pool.write(GRACE)
         yield pool
 

@@ -40,7 +40,7 @@ async def coder(turn):
     return "done"
 """
 NEED_A_FAULT = {
-    # Of the queue memory: nothing is remembered here.
+    # Queried only for the queue "memory", which stays empty here.
     "holdfast_oldest_pending_seconds",
     "holdfast_leases_lost_total",
     "holdfast_store_errors_total",
@@ -120,7 +120,7 @@ def worker(databases: Databases, tmp_path: Path) -> Iterator[tuple[Shell, int]]:
         available("postgres", databases.fresh("postgres")) as url,
         psycopg.connect(url) as snapshot,
     ):
-        # Its age is a metric.
+        # Keep a snapshot open: its age is a metric.
         snapshot.execute("select pg_current_xact_id()")
         shell = Shell(tmp_path, url)
         shell.write("fleet.py", APP)

@@ -224,7 +224,7 @@ async def test_a_reworded_prompt_of_rooms_does_not_hinder_forgetting(
     )
     teamwork = Teamwork(routing, Attachments(Path("files")), store)
     shared = await teamwork.parse(turn, Reply("[#dev: a secret] [#dev: another]"))
-    # As in a release that stored no person with the line: only the copies lead to it.
+    # Older releases stored no person with a line, so that only its copies lead to it.
     lines = tuple(replace(line, subject="") for line in shared.lines)
     await store.settle([(leased, Done(shared.emits, lines))])
     await store.say(

@@ -1,4 +1,4 @@
-"""A hand at the database: what a person types into psql."""
+"""Plain SQL for tests, as a person would type it into psql."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ async def test_connections_that_a_server_ended_are_not_given_out_again(
                     await connections.value("select 1")
                 except StoreUnavailable:
                     failures += 1
-            # One call finds out; the other connections are looked at before they are used.
+            # One call finds out; the other connections are checked before they are used.
             assert failures <= 1
 
 

@@ -25,7 +25,7 @@ LANES = {"one lane": "'lane'", "many lanes": "'lane ' || number / 4", "no lanes"
 UNSEEN = "unseen"
 """Statistics gathered before the backlog was committed: they say that a full table is empty."""
 STATISTICS = ["empty", "one lane", "many lanes", UNSEEN]
-# Statistics are the planner's business and not the engine's: one engine is asked with all of them.
+# Statistics only matter to the planner, so one engine is tested with all of them.
 CASES = [("postgres", statistics) for statistics in STATISTICS] + [
     ("postgres15", UNSEEN),
     ("timescale", UNSEEN),

@@ -76,7 +76,7 @@ def test_a_reader_does_not_wait_for_another_that_gives_places(
     insert(sql)
     assert len(read_message_ids(other)) == 1
     insert(sql)
-    # The other has not committed: nobody else may give a place meanwhile, and nobody waits for it.
+    # Until the other transaction commits, nobody else may give places, and no reader waits.
     assert read_message_ids(sql) == []
     other.commit()
     assert len(read_message_ids(sql)) == 2

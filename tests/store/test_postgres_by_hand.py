@@ -205,7 +205,7 @@ def test_twenty_thousand_lanes_in_one_transaction_do_not_fill_the_lock_table(
             "insert into agent.event (lane, event)"
             " select n::text, '{}' from generate_series(1, 20000) as n"
         )
-        # as the transaction ends, but with its locks still to be seen
+        # Run the deferred triggers now, while the locks of the transaction can still be counted.
         sql.execute("set constraints all immediate")
         held = value(
             sql,
@@ -222,7 +222,7 @@ def test_repeatable_read_gets_a_serialization_error_instead_of_a_stranded_lane(
     other.execute("set transaction isolation level repeatable read")
     other.execute("select count(*) from agent.event")
     assert drain(sql) == [first]
-    # this snapshot still shows a head, so that the new event would wait for it for ever
+    # This snapshot still shows a head, for which the new event would wait for ever.
     insert(other, "a")
     with pytest.raises(psycopg.errors.SerializationFailure):
         other.commit()

@@ -1,4 +1,4 @@
-"""Many processes on one PostgreSQL: wake-ups after the commit, and one looker for all."""
+"""Many processes on one PostgreSQL: wake-ups after the commit, and one that looks for all."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ async def test_a_fleet_looks_once_a_second_and_asks_for_roles_a_few_times(
             for store in fleet:
                 await store.reap()
     assert calls[LOOK] == 60
-    # The deputy once, all others together four times.
+    # Per second, the deputy asks once, and all others together about four times.
     assert 4 * 60 <= calls[TAKE_LOOKOUT] <= 6 * 60
 
 
@@ -359,7 +359,7 @@ async def test_a_promoted_standby_declares_nobody_dead_for_a_while(url: str) -> 
             await register(other, "other")
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("select agent.up_since()")
-            # As if the note came from the timeline before.
+            # Pretend that the stored note is from the previous timeline.
             connection.execute("select agent.set_setting('timeline', '{\"id\": \"0\"}')")
             name = connection.info.dbname
             connection.execute(f"alter database {name} set holdfast.restart_grace = '1h'".encode())

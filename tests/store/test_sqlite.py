@@ -223,7 +223,7 @@ async def test_many_keys_are_examined_in_parts_and_not_again_at_once(
     assert (await sqlite.sweep(policy)).forgotten == len(old)
     again = [message(message_id="a1"), message(message_id="young")]
     assert await sqlite.put(again) == [len(old) + 3, None]
-    # The next walk is due after a hundredth of the window.
+    # The next pass over old keys is due after a hundredth of the window.
     clock.tick(seconds=30)
     assert (await sqlite.sweep(SweepPolicy(dedup_window=timedelta(seconds=1)))).forgotten == 0
     clock.tick(seconds=10)

@@ -102,7 +102,7 @@ OBSERVATIONS = (
 def fill(url: str) -> None:
     """Write a week of history, with a busy last hour. The server must not run yet.
 
-    The hour ends in a moment, since pictures are taken later."""
+    The hour ends two minutes from now, since pictures are taken later."""
     now, hour = datetime.now(UTC), timedelta(hours=1)
     week = GeneratedHistory(rows=60_000, until=now - hour, over=timedelta(days=7))
     fill_history(url, week)
@@ -178,7 +178,7 @@ async def _remember(url: str) -> None:
 
 
 def _observations(connection: sqlite3.Connection) -> Iterator[Observation]:
-    """Build what is remembered, and give messages of the week the texts it comes from."""
+    """Build the observations, and write the texts they come from into messages of the week."""
     messages = connection.execute(
         "select id, message_id from event_hist where queue = 'inbox' and outcome = 'completed'"
         " and id in (select event_id from message_key) order by id desc limit ?",

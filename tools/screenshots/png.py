@@ -72,7 +72,7 @@ def _chunks(data: bytes) -> dict[bytes, bytes]:
 
 
 def read_png(data: bytes) -> Bytes:
-    """Decode a picture of eight bits a channel, as Chromium writes it in a hurry."""
+    """Decode a picture of eight bits a channel, as Chromium writes it with `optimizeForSpeed`."""
     chunks = _chunks(data)
     width, height, _, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
     size = CHANNELS[kind]

@@ -1,4 +1,4 @@
-"""The life before the pictures are taken: conversations, tokens, schedules, a room."""
+"""The activity that the pictures show: conversations, tokens, schedules, a room."""
 
 from __future__ import annotations
 

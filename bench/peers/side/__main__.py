@@ -33,7 +33,7 @@ class Side(Protocol):
 async def _serve(side: Side, url: str, connections: int) -> None:
     """Read lines of JSON: put one event, or a range of events in some tasks and batches.
 
-    Answers each with the time of its begin and the seconds it took."""
+    Answers each with the time at which it began and the seconds it took."""
     async with side.client(url, connections) as put:
         print("the client is ready", flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):

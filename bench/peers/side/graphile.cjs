@@ -118,7 +118,7 @@ async function follow(payload, helpers) {
   append(journal, { ...note, what: "end", at: Date.now() / 1000 });
 }
 
-// What the first attempt added has ended, if it was stored at all.
+// If the first attempt stored its event, let it end before it is added again.
 async function waitForEnd(journal, name) {
   for (let nth = 0; nth < 100 && count(journal, name, "end") === 0; nth += 1) {
     await new Promise((resolve) => setTimeout(resolve, 20));

@@ -56,7 +56,7 @@ async def _follow(payload: dict[str, Any], emit: Emit | None) -> None:
     if does == "adds and dies first" and emit is not None:
         added = following(payload)
         if attempt > 1:
-            # An event that the first attempt stored has ended before this one adds it again.
+            # If the first attempt stored the event, let it end before it is added again.
             await _wait_for_end(journal, added.key)
         await emit(added)
         if attempt == 1:

@@ -150,7 +150,7 @@ async def _read_end(
 
 
 async def _cancel(prompt: Prompt) -> None:
-    """Let the program write down where it stopped."""
+    """Cancel a prompt, and give the program time to save where it stopped."""
     with suppress(TimeoutError, RequestRefused, ProgramEnded, ProgramFlooded):
         async with asyncio.timeout(CANCEL_WITHIN):
             await prompt.cancel()

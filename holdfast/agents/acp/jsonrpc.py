@@ -99,7 +99,7 @@ class JsonRpc:
             raise ProgramEnded("the program closed its input") from None
 
     async def _read(self) -> Object:
-        """Return the next message. Lines that are none are skipped: programs print greetings."""
+        """Return the next message. Other lines are skipped, since programs may print greetings."""
         while True:
             try:
                 line = await self._stdout.readline()

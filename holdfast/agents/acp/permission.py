@@ -27,7 +27,7 @@ class Permission:
 
     @cached_property
     def digest(self) -> str:
-        """The same for calls with exactly the same arguments and content."""
+        """Hash that is the same for calls with exactly the same arguments and content."""
         fields = ("title", "kind", "rawInput", "content")
         return digest(json.dumps({name: self.call.get(name) for name in fields}, sort_keys=True))
 

@@ -1,4 +1,4 @@
-"""One prompt of a session: our requests, and what the program asks and tells meanwhile."""
+"""One prompt of a session: our requests, and the program's requests and updates meanwhile."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Paragraphs:
         self._has_gap = False
 
     def add(self, piece: str) -> str:
-        """Return the piece as it stands in the text, with a blank line before it if it needs
-        one."""
+        """Add a piece of text. Returns it with the blank line that it needs before it, if any."""
         if piece:
             piece = f"\n\n{piece}" if self._has_gap and self.text else piece
             self.text, self._has_gap = self.text + piece, False
@@ -99,7 +98,8 @@ class Prompt:
     async def _load(self, stored: Session, where: Object) -> bool:
         """Load a session. Returns whether the program still knows it.
 
-        It tells the whole conversation again; its text since the last message goes on in ours."""
+        The program replays the whole conversation. If it worked on this turn's message before, its
+        text since that message begins our answer."""
         self._is_loading = True
         try:
             await self._rpc.request("session/load", sessionId=stored.id, **where)
@@ -114,7 +114,7 @@ class Prompt:
         return True
 
     def _finish(self, result: Object) -> Answer:
-        """Return the end of the answer; its text is written already."""
+        """Return the last piece of the answer; the rest is written already."""
         self._count_tokens(result.get("usage") or {})
         reason = result.get("stopReason")
         if reason != "end_turn":
@@ -157,8 +157,8 @@ class Prompt:
     async def _ask(self, permission: Permission) -> Object:
         """Ask people about a tool call. Returns the answer for the program.
 
-        It is used up before the program learns of it, so that after a crash a call of the same
-        session does not happen twice by one permission."""
+        The permission is recorded as used before the program gets it. So after a crash, one
+        permission does not allow the same call of a session twice."""
         number = self._session.used.get(permission.digest, 0) + 1
         name = f"permission {permission.digest[:12]} {number}"
         question, labels = permission.question, permission.labels

@@ -62,7 +62,7 @@ class RecordedResult:
 
 
 class StepCodec(ResultCodec[Result], Generic[Result]):
-    """Encodes results as JSON. An unreadable stored result is not the model's error."""
+    """Encodes results as JSON. A stored result that cannot be read fails the turn, not the call."""
 
     def __init__(self, codec: ResultCodec[Result]) -> None:
         self._codec = codec

@@ -86,7 +86,7 @@ def _provider(name: str, kind: str, table: ProviderTable) -> Provider[Any]:
 
 
 def _reason(error: UserError | ValueError) -> str:
-    """Name the variable of a missing key; the library would also advise how to write other code."""
+    """Return the variable to set if a key is missing, else the error; drop advice about code."""
     key = KEY_VARIABLE.search(str(error))
     return f"set {key[0]}, or {key[0]}_FILE to the path of its file" if key else _one_line(error)
 

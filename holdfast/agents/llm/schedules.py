@@ -33,7 +33,7 @@ NONE = "there is no schedule in this conversation"
 
 def schedule_tools(most: int) -> list[Tool[Context]]:
     """Return the tools of an agent that may have `most` schedules in each conversation."""
-    # A model may call a tool several times at once, and each call counts what is there.
+    # A model may call the tool several times at once. Add one at a time, to keep the limit.
     one_at_a_time = asyncio.Lock()
 
     async def schedule(

@@ -1,4 +1,4 @@
-"""Markdown as HTML that a page can insert: sanitised, bounded, and with no foreign request."""
+"""Markdown as HTML that a page can insert: sanitised, bounded, loading nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def _render(text: str) -> str:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Return two threads of their own: rendering never takes more of the machine."""
+    """Return a pool of two threads, the most that rendering may occupy."""
     return ThreadPoolExecutor(2, thread_name_prefix="markdown")

@@ -1,4 +1,4 @@
-"""Highlighted code, within a budget: some lexers take the square of a text's length."""
+"""Highlighted code, within a time budget: some lexers take quadratic time."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pygments.token import STANDARD_TYPES, Token  # type: ignore[import-untyped]
 LONGEST_CODE = 16 * 1024
 """Characters of a block that is highlighted."""
 LONGEST_LINE = 500
-"""Longest line of such a block: most lexers that are slow are so with long lines."""
+"""Longest line of such a block: most slow lexers are slow on long lines."""
 CPU_SECONDS = 0.25
-"""CPU time of the highlighting of one text. The block that exceeds it stays plain."""
+"""CPU time for highlighting one text. The block that exceeds it and later ones stay plain."""
 
 LANGUAGES = frozenset({
     "bash", "c", "clojure", "console", "cpp", "csharp", "css", "dart", "diff", "docker", "elixir",

@@ -20,7 +20,7 @@ LONGEST = 128 * 1024
 """Characters that are read as Markdown; the rest follows as plain text. The worst text takes about
 30 microseconds a character."""
 HIGHLIGHTER = "highlighter"
-"""Key of the environment of one text that holds its budget for code."""
+"""Key in the environment of one text: its Highlighter, which holds the CPU budget."""
 
 OWN_FILE = re.compile(r"/api/files/[A-Za-z0-9_-]{1,60}")
 FOREIGN = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
@@ -51,7 +51,8 @@ ALLOWED_CLASSES = {
 
 
 def to_html(text: str) -> str:
-    """Return the HTML of a text. Its own tags, foreign images and odd links are shown as text."""
+    """Return the HTML of a text. Its own tags and links of other schemes are shown as text, images
+    of other hosts as links."""
     # Half a surrogate pair cannot be sent to a page.
     text = text.encode(errors="replace").decode()
     cut = len(text) if len(text) <= LONGEST else _end_of_line(text, LONGEST)
@@ -95,7 +96,7 @@ def _changed_inline(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _image_as_link(image: Token, *, is_in_link: bool) -> Iterator[Token]:
-    """Show an image of another host as a link: to load it would tell that host who reads."""
+    """Show an image of another host as a link: loading it would tell that host who reads."""
     address = str(image.attrs.get("src") or "")
     label = _text(image.content or address)
     if is_in_link:
@@ -233,7 +234,7 @@ class _Renderer(RendererHTML):
 
 
 class _Parser(MarkdownIt):
-    """A parser that takes fewer addresses for links."""
+    """A parser that accepts only web and mail addresses, and our own files, as links."""
 
     def validateLink(self, url: str) -> bool:  # noqa: N802 - the name is the library's
         """Say whether an address may be a link; else its Markdown is shown as text."""

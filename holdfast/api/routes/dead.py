@@ -131,7 +131,7 @@ async def _of_group(request: Request, page: DeadPage, group: str) -> Rows[Finish
     ),
 )
 async def retry_dead(request: Request, id: EventId) -> JsonResponse:
-    """Make it live again, with the same id and all attempts. A dead letter of the errorClass
+    """Make a dead letter live again, with the same id and all attempts. One of the errorClass
     EffectUnknown needs `assume`."""
     store, which = state_of(request).store, Filter(ids=[id])
     assume = (await read_body(request, DeadRetry)).assume

@@ -44,7 +44,7 @@ MIB = 1024 * 1024
 MOST_FILES = 20
 """Files that one message can carry."""
 MOST_UNSENT = 100
-"""Most unsent uploads of one owner; together they have at most the bytes of MOST_FILES files."""
+"""Maximum of unsent uploads per owner; together at most the bytes of MOST_FILES full files."""
 NOT_FOUND = "file not found"
 UNSENT = "too many files are uploaded and not sent; send or delete some"
 HEADERS = {
@@ -176,7 +176,7 @@ async def _refuse_hoarding(request: Request, files: Files, owner: str, longest: 
 
 
 async def _save(request: Request, path: FilePath, longest: int) -> int:
-    """Write the body to a file that only this user can read. A broken one leaves nothing."""
+    """Write the body to a file that only this user can read. A failed upload leaves no file."""
     part = path.with_name(f"{path.name}.part")
     try:
         with await asyncio.to_thread(_create, part) as content:

@@ -10,7 +10,8 @@ from starlette.responses import HTMLResponse
 from holdfast.api.security.caller import Caller
 from holdfast.store.credentials import Credential
 
-# Without `same-origin` the form's Origin would be null, which the guard refuses.
+# Without the referrer policy `same-origin`, the form would send `Origin: null`, which the guard
+# refuses.
 PAGE = """<!doctype html>
 <html lang="en">
   <head>

@@ -41,8 +41,8 @@ from holdfast.store.uploads import Files
 class MessagePart(AuthorizedRoute):
     """A route to a part of a message, such as its stream.
 
-    Ids may contain `/`, percent-encoded, which the decoded path no longer shows: the message
-    `a/stream` is not the stream of the message `a`."""
+    Ids may contain a percent-encoded `/`, so the decoded path cannot tell the message `a/stream`
+    from the stream of the message `a`. The end of the raw path can."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         part = self.path.rpartition("}")[2].encode()

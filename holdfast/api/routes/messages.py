@@ -37,7 +37,8 @@ RESERVED_PREFIXES = frozenset(
 def refuse_reserved_prefix(message_id: str) -> str:
     """Refuse ids with a reserved prefix.
 
-    A client could take the id of a message to come, which would then be dropped as a duplicate."""
+    Otherwise a client could use an id that is generated later, and the later message would be
+    dropped as a duplicate."""
     prefix = message_id.partition("_")[0].lower()
     if "_" in message_id and prefix in RESERVED_PREFIXES:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Logging in with an OpenID Connect provider: out to it, and back with a code."""
+"""Login with an OpenID Connect provider: the redirect to it, and the callback with a code."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def come_back(
 
 
 def _grant(person: Person) -> Grant:
-    """A person's rights. With role send they speak under their own name alone."""
+    """Return a person's rights. With role send they can use only their own name as sender."""
     sender = person.name if person.role == "send" else None
     return Grant(name=person.name, role=person.role, sender=sender, owner=person.owner)
 
@@ -94,7 +94,8 @@ def _cookie_name(scope: Scope) -> str:
 
 
 def _cookie(scope: Scope, value: str, seconds: int) -> str:
-    """Lax and not strict: the provider sends the browser back from its own site."""
+    """Return Set-Cookie for an attempt. With SameSite=Strict, browsers would not send the cookie
+    when the provider redirects back."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
     return (
         f"{_cookie_name(scope)}={value}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"

@@ -100,10 +100,10 @@ def _listed_pause(one: Pause, counts: Sequence[Count], directory: Directory) -> 
     ),
 )
 async def pause(request: Request) -> JsonResponse:
-    """Pause it in all processes, even over restarts, until somebody resumes it.
+    """Pause an agent, a channel or a queue in all processes, over restarts, until it is resumed.
 
     Running turns go on. Messages for a paused agent are stored and wait; a paused channel still
-    receives, and its responses wait. Nothing expires meanwhile. Pausing it again only changes the
+    receives, and its responses wait. Nothing expires meanwhile. A second pause only changes the
     reason. 409 for a channel whose responses clients fetch themselves."""
     await refuse_limited(request)
     given, state = await read_body(request, NewPause), state_of(request)
@@ -122,7 +122,7 @@ async def pause(request: Request) -> JsonResponse:
     **route_options("admin", Ok, {"ok": True}, 400, 404),
 )
 async def resume(request: Request, kind: Kind, name: PausedName) -> JsonResponse:
-    """Let processes work it again, at once."""
+    """Let processes work on an agent, a channel or a queue again, at once."""
     await refuse_limited(request)
     state = state_of(request)
     if not await Pauses(state.store).resume(kind, name, actor=actor_of(request)):

@@ -45,9 +45,9 @@ class AgentQueue(TypedDict):
     queued: int
     processing: int
     served: NotRequired[bool]
-    """False, or absent."""
+    """False if processes run and none serves the agent, else absent."""
     paused: NotRequired[bool]
-    """True, or absent."""
+    """True if the agent is paused, else absent."""
 
 
 class Processing(TypedDict):

@@ -51,7 +51,7 @@ class Response(TypedDict):
     files: NotRequired[list[str]]
     html: NotRequired[str]
     fileIds: NotRequired[list[str]]
-    """Where `GET /api/files/:id` has them."""
+    """Ids of the files, for `GET /api/files/:id`."""
     metadata: NotRequired[dict[str, Any]]
 
 
@@ -144,7 +144,7 @@ async def post_response(request: Request) -> JsonResponse:
     _refuse_foreign(state.settings.files, new)
     while True:
         id_ = new_id("proactive")
-        # A generated id that was taken is drawn again, or the message would be lost.
+        # Draw another id if this one is taken: the message would be dropped as a duplicate.
         if await state.store.put([_proactive(new, id_, caller_of(request).owner)]) != [None]:
             return JsonResponse(StoredMessage(ok=True, messageId=id_))
 

@@ -19,7 +19,7 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["access"])
 
 
 class ListedSession(TypedDict):
-    """A session. `current` marks the one that asks."""
+    """A session. `current` marks that of the caller."""
 
     id: str
     name: str

@@ -52,7 +52,8 @@ class SystemStatus(TypedDict):
     ),
 )
 async def get_status(request: Request) -> JsonResponse:
-    """Return the status as TinyAGI shapes it. A channel with a problem is not running here."""
+    """Return the status in TinyAGI's format. `running` of a channel is false if it has a problem in
+    this process."""
     state = state_of(request)
     directory = await state.directory()
     problems = {name: list(channel.problems) for name, channel in state.harness.channels.items()}

@@ -18,7 +18,7 @@ ROLES: tuple[Role, ...] = ("read", "send", "admin")
 """Each may do what those before it may."""
 SHORTEST = 16
 CHECKED_EVERY = 0.02
-"""Seconds between looks at a token file: a look costs a busy server a tenth of a request."""
+"""Seconds between looks at a token file. A look takes a tenth of the time of a request."""
 
 Version = tuple[int, int]
 """Inode and time of change of a file: a rotated token has another."""

@@ -118,5 +118,5 @@ class Callers:
         return caller
 
     def forget(self) -> None:
-        """Look all callers up again: one of them has changed."""
+        """Empty the cache, after a credential has changed."""
         self._cache.clear()

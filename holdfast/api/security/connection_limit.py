@@ -64,7 +64,7 @@ class ConnectionLimit:
         return self._slots.get(member, "none") != "none"
 
     def leave(self, member: Member) -> None:
-        """Count the connection out. Leaving twice does nothing."""
+        """Remove the connection from all counts. Leaving twice does nothing."""
         slot = self._slots.pop(member, None)
         if slot is None:
             return

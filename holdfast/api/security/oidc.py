@@ -52,7 +52,7 @@ class ProviderError(HoldfastError):
 
 
 class LoginRefused(HoldfastError):
-    """The answer of the provider proves nobody, or somebody without a role."""
+    """The provider's answer identifies nobody, or a person without a role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Attempt:
 
     @property
     def query(self) -> dict[str, str]:
-        """The part of the provider's address by which its answer is recognized."""
+        """The query parameters by which the provider's answer is recognized."""
         digest = hashlib.sha256(self.verifier.encode()).digest()
         return {
             "state": self.state,
@@ -145,7 +145,7 @@ class Provider:
     def _client_authentication(
         self, metadata: Mapping[str, Any], form: dict[str, str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return form and headers that authenticate this client, by a method of the provider."""
+        """Return form and headers that authenticate this client, in a way the provider supports."""
         id_, secret = self._client
         known = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
         if not secret:
@@ -268,7 +268,7 @@ def _is_number(value: object) -> bool:
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Secrets go to the address that discovery named and to no other."""
+        """Follow no redirect: secrets go only to the address that discovery named."""
 
 
 def _fetch(address: str, form: dict[str, str] | None, headers: dict[str, str]) -> dict[str, Any]:

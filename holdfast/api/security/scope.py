@@ -92,7 +92,7 @@ def bound_sender(caller: Caller, given: str | None) -> str | None:
 
 
 def bound_sender_id(caller: Caller, given: str | None) -> str | None:
-    """Refuse an id beside a bound name: it would be another person's."""
+    """Return the sender id to use. Refuse one beside a bound name: it could be another person's."""
     bound = None if caller.credential is None else caller.credential.sender
     if bound is not None and given not in (None, "", bound):
         raise ApiError(403, f"{caller.name!r} may only speak as {bound!r}; leave senderId out")
@@ -121,7 +121,8 @@ def refuse_agents(caller: Caller, agents: Collection[str]) -> None:
 def bound_agent(caller: Caller, routing: Routing, text: str, given: str | None) -> str | None:
     """Return the agent to store a message for, None if its text or its conversation decides.
 
-    For a caller bound to agents the conversation does not decide: others may have chosen for it."""
+    For a caller bound to agents the conversation does not decide: others may have chosen its agent.
+    """
     bound = None if caller.credential is None else caller.credential.agents
     if bound is None:
         return given

@@ -1,4 +1,4 @@
-// Requests to the API. The session cookie says who asks.
+// Requests to the API, authenticated by the session cookie.
 
 export class Refused extends Error {
   constructor(status, message) {

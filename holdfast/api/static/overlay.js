@@ -90,7 +90,8 @@ function position(menu, anchor) {
 export function openDialog(title, build, values = {}) {
   const dialog = element("dialog", { "aria-label": title, ...values });
   return new Promise((resolve) => {
-    // The `close` event comes later than the focus returns: a quick second press would be lost.
+    // Do not wait for the `close` event: focus returns before it, and a quick second press would be
+    // lost.
     const close = (value = "") => {
       dialog.close(value);
       dialog.remove();

@@ -101,7 +101,7 @@ export class Shell {
     box.hidden = !shown;
   }
 
-  // Run a request. A refusal is shown once, in one place; no connection is shown by the line.
+  // Run a request. A refusal is shown as the notice; a lost connection is shown by the line.
   async attempt(work) {
     try {
       const result = await work();

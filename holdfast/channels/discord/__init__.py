@@ -170,7 +170,7 @@ class DiscordChannel(Channel):
         return None if id is None else _receipt(post, id)
 
     async def _post(self, response: Event, part: Part, note: Payload) -> Post:
-        """Return the message of a part. The first one of a response replies to its message."""
+        """Return the message of a part. The first part replies to the answered message."""
         destination = destination_of(response.event)
         bot = self._bot_of(destination)
         room = await self._room_of(bot, destination)

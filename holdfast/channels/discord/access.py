@@ -31,13 +31,13 @@ class Limits:
     gap_age: timedelta = timedelta(hours=24)
     """Age of the oldest message that is fetched after a gap."""
     gap_messages: int = 500
-    """Most messages that are fetched of one room after a gap, the newest ones."""
+    """Maximum number of messages fetched from a room after a gap: the newest ones."""
     thread_lines: int = 100
-    """Most lines of a thread that an agent gets, the newest ones."""
+    """Maximum number of messages of a thread that an agent gets: the newest ones."""
     download_bytes: int = 20 * 1024 * 1024
     """Size of the largest file that is downloaded."""
     nonce_window: timedelta = timedelta(minutes=2)
-    """Time in which Discord knows a nonce again for certain; it says: a few minutes."""
+    """Time for which Discord surely remembers a nonce; its documentation says a few minutes."""
     upload_bytes: int = 10 * 1024 * 1024
     """Size of the largest file that is sent. Discord takes larger ones only in boosted servers."""
 
@@ -58,7 +58,7 @@ class Access:
 
     @property
     def is_local(self) -> bool:
-        """Whether the address is not Discord's own, so that its gateway must be asked for."""
+        """Whether the address is not Discord's own, so that it must be asked for its gateway."""
         return self.api_url != API_URL
 
 

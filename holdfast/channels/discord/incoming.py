@@ -82,7 +82,7 @@ def _mentions(message: discord.Message, bot: discord.ClientUser) -> bool:
 
 
 def gap_message_of(message: discord.Message) -> GapMessage:
-    """Return what a message answers. A thread has the id of the message that it began with."""
+    """Return a message with the ids that it answers. A thread has the id of its first message."""
     answered = message.reference.message_id if message.reference else None
     return GapMessage(
         id=str(message.id),

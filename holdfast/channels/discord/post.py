@@ -123,8 +123,8 @@ class Post:
         """Return the id of the message with this key, None if there is none.
 
         Discord's history shows no nonces. While it still compares them, None is right: the caller
-        sends again and gets the message that is there. Later, texts or files are compared; without
-        both, the message is a growing answer."""
+        sends again and gets the message that is there. Later, texts or files are compared; given
+        neither, it looks for a growing answer."""
         if self.since is None:
             return None
         compares_nonces = datetime.now(UTC) - self.since < self.bot.access.limits.nonce_window

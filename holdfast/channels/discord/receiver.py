@@ -157,7 +157,7 @@ class Receiver:
             return None
 
     async def _until_stored(self, work: Work) -> None:
-        """Try again while the database is away; the messages behind wait."""
+        """Do one piece of work. Retry it while the database is unreachable; later messages wait."""
         backoff, failures = Backoff(), 0
         while True:
             try:
@@ -257,7 +257,7 @@ class Receiver:
         user = client.user
         assert user is not None
         self._user = str(user.id)
-        # Taken first: messages that come from now on are in the queue.
+        # Read the clock first: messages that come from now on are in the queue.
         now = discord.utils.time_snowflake(datetime.now(UTC))
         found = await self._watermarks.read(self._user)
         if found is None:

@@ -112,7 +112,7 @@ class EmailChannel(Channel):
         return found
 
     def split(self, response: Event) -> Sequence[Part]:
-        """A response is one message, with its files."""
+        """Return a single part: a response is one message, with its files."""
         text = str(response.event.get("message") or "")
         has_files = bool(response.event.get("files"))
         return [Part(part_key(response, 0), text or ("" if has_files else NO_ANSWER))]

@@ -21,7 +21,7 @@ LONGEST_ID = 200
 """Characters of a Message-ID that stands in our ids; a longer one is hashed."""
 MOST_REFERENCES = 50
 AUTOMATIC = frozenset(("bulk", "list", "junk", "auto_reply"))
-"""Values of Precedence of messages that nobody wrote to us."""
+"""Values of the header Precedence in mail from programs and mailing lists."""
 LISTS = ("List-Id", "List-Post", "List-Unsubscribe", "X-Autoreply", "X-Autorespond")
 DAEMONS = ("mailer-daemon", "postmaster", "no-reply", "noreply")
 _PASSED = re.compile(r"\bdmarc=pass\b")
@@ -130,7 +130,7 @@ class Incoming:
         )
 
     def as_gap_message(self) -> GapMessage:
-        """Return what it answers: the messages before it in its thread."""
+        """Return the message with the ids that it answers: those before it in its thread."""
         is_person = bool(self.sender) and not self.is_own and not self.is_automatic
         replies_to = frozenset(self.references)
         return GapMessage(

@@ -22,8 +22,8 @@ IDLE_SLICE = 0.5
 IDLE_FOR = 60.0
 """Seconds of one IDLE command. Then the folder is read again, in case a notice was lost."""
 FIRST_IDLE_FOR = 2.0
-"""Seconds of the first one after a look at the folder: some servers do not report a message that
-comes while it begins."""
+"""Seconds of the first IDLE after a new message. Some servers do not report a message that arrives
+while the command begins, so look at the folder again soon."""
 POLL_EVERY = 30.0
 """Seconds between two looks at a server without IDLE."""
 BEGINNING = 256 * 1024
@@ -85,7 +85,7 @@ class Mailbox:
     def find_new(self, since: Position, oldest: datetime) -> list[int]:
         """Return the uids behind a position, oldest first.
 
-        If the folder was replaced, all recent ones; those that are known are dropped later."""
+        If the folder was replaced, returns all recent ones; known messages are dropped later."""
         end = self.end
         self._has_idled = self._has_idled and end == self._searched_end
         self._searched_end = end
@@ -109,7 +109,7 @@ class Mailbox:
         )
 
     def read(self, uid: int, size: int) -> bytes:
-        """Return a message; of one that is too large, its beginning."""
+        """Return a message, or the beginning of one that is too large."""
         if size <= self._access.limits.mail_bytes:
             return bytes(self._client.fetch([uid], ["BODY.PEEK[]"])[uid][b"BODY[]"])
         found = self._client.fetch([uid], [f"BODY.PEEK[]<0.{BEGINNING}>"])[uid]

@@ -47,7 +47,9 @@ class OutgoingMail:
 
 
 def message_id(key: str, conversation: str, address: str) -> str:
-    """Return the Message-ID of a part: the same in every process. It names the conversation."""
+    """Return the Message-ID of a part: the same in every process.
+
+    It contains the conversation, so that replies are assigned to it."""
     thread = conversation.partition(":")[2]
     named = thread if len(thread) == 24 else short_hash(conversation)
     return f"<hf.{short_hash(key)}.{named}@{address.rpartition('@')[2]}>"
@@ -120,7 +122,7 @@ class _NoConnection(Exception):
 
 
 def sign_in(access: Access) -> smtplib.SMTP:
-    """Connect and sign in. An error before that means that nothing was sent."""
+    """Connect and sign in. Raises _NoConnection, or SMTPResponseException for a refusal."""
     server = access.smtp
     try:
         client = (

@@ -143,7 +143,7 @@ class Receiver:
         return await put(event) is not None
 
     async def _answered_uids(self, mailbox: Mailbox, uids: Sequence[int]) -> set[str]:
-        """Return the uids of messages to which a person has replied, by a mark or a message."""
+        """Return the uids of messages that are flagged as answered, or answered by a later one."""
         ids: dict[str, str] = {}
         marked, messages = set[str](), list[GapMessage]()
         for uid in uids:
@@ -157,7 +157,7 @@ class Receiver:
         return marked | {ids[id] for id in find_answered(messages)}
 
     def _is_readable(self, incoming: Incoming) -> bool:
-        """Return whether a person wrote a message, judging by its headers."""
+        """Return whether a person wrote a message, with proof of the mail server if required."""
         server = self.access.authentication_server
         if not incoming.sender or incoming.is_own or incoming.is_automatic:
             return False

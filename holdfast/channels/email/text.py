@@ -21,8 +21,8 @@ _TAG = re.compile(r"([a-z][a-z0-9]{0,20})")
 def html_text(html: str) -> str:
     """Return the visible text of HTML, with line breaks.
 
-    Written for this, since the parser of the standard library takes quadratic time for hostile
-    texts. A search that fails ends the loop, so each character is passed a few times at most."""
+    The parser of the standard library takes quadratic time for hostile texts. Here, a search that
+    fails ends the loop, so each character is scanned only a few times."""
     html = html[:LONGEST_HTML]
     lines = (line.strip() for line in "".join(_visible_pieces(html)).split("\n"))
     return _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()

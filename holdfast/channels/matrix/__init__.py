@@ -56,7 +56,7 @@ STYLE = Style(texts_of, LONGEST_PART)
 
 
 class MatrixChannel(Channel):
-    """All configured accounts. A response leaves by the account that received its message."""
+    """All configured accounts. The one that received a message sends the response."""
 
     name = CHANNEL
     notifies_senders = True
@@ -202,7 +202,7 @@ class MatrixChannel(Channel):
         raise NotNow(SIGN_IN_DELAY)
 
     async def _ask(self, account: Account, asked: Awaitable[T]) -> T:
-        """Wait for an answer. A refused token is a problem that a person has to solve."""
+        """Await a request. If the token is refused, note the problem and raise NotNow."""
         try:
             return await asked
         except AccessDenied as error:

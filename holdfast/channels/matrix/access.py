@@ -27,13 +27,13 @@ class Limits:
     page: int = 100
     """Events that one request reads."""
     thread_lines: int = 200
-    """Most lines of a conversation that an agent gets, the newest ones."""
+    """Maximum number of messages of a conversation that an agent gets: the newest ones."""
     download_bytes: int = 20 * 1024 * 1024
     """Size of the largest file that is downloaded."""
     gap_age: timedelta = timedelta(hours=24)
     """Age of the oldest message that is answered after a time without a connection."""
     gap_messages: int = 1000
-    """Most events of a room that are read after a time without a connection, the newest ones."""
+    """Maximum number of events read from a room after a time without a connection: the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

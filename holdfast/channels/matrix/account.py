@@ -1,4 +1,4 @@
-"""One account: signs in, follows the sync, and keeps its position after everything is stored."""
+"""One account: signs in, follows the sync, and saves its position once all before it is stored."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Account:
     async def within_limits(self, send: Callable[[], Awaitable[T]]) -> T:
         """Send something, unless the homeserver has asked this account to wait.
 
-        Raises NotNow. A wait holds for all conversations and all processes."""
+        Raises NotNow. A wait applies to all conversations and all processes."""
         assert self._limits is not None, "only a signed-in account sends"
         await self._limits.check(SEND)
         try:

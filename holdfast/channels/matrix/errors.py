@@ -39,7 +39,7 @@ TOKEN_ERRORS = frozenset(
 )
 """Codes of a token that a person has to replace."""
 OUTAGES = frozenset((502, 503, 504))
-"""Answers of a proxy whose server is away."""
+"""Statuses of a proxy that cannot reach its server."""
 
 
 class AccessDenied(HoldfastError):

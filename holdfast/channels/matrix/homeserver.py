@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 REQUEST_WITHIN = timedelta(seconds=30)
 SYNC_MARGIN = timedelta(seconds=15)
-"""Time for the answer to a long poll after its own time limit."""
+"""Extra time for the answer to a long poll, beyond the limit of the poll itself."""
 UNREACHABLE_DELAY = timedelta(seconds=5)
 """Delay of a response while the homeserver is unreachable."""
 TIMELINE_TYPES = ("m.room.message", "m.room.redaction", "m.room.member", "m.room.encrypted")
@@ -213,7 +213,7 @@ async def open_homeserver(
     from mautrix.api import HTTPAPI
 
     quiet: Any = logging.getLogger("mautrix")
-    # It would log texts of people.
+    # At lower levels it would log the texts of messages.
     quiet.setLevel(logging.WARNING)
     async with _session() as session:
         api = HTTPAPI(url.rstrip("/"), token, client_session=session, log=quiet)

@@ -1,4 +1,4 @@
-"""Markdown, as language models write it, as the content of a Matrix message with safe HTML."""
+"""Converts Markdown, as language models write it, to Matrix messages with safe HTML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LONGEST_PART = 8000
 """Characters of one message. An event has at most 65,536 bytes, and holds text and HTML."""
 LARGEST_CONTENT = 55_000
-"""Bytes of a content; without its HTML if it would be larger."""
+"""Maximum size of a message's content in bytes; a larger one is sent without its HTML."""
 SHORT_BODY = 500
 """Characters of the text that clients without support for edits show."""
 HTML_FORMAT = "org.matrix.custom.html"

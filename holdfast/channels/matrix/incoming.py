@@ -33,7 +33,7 @@ class Bot:
     name: str = ""
 
     def is_mentioned(self, content: Payload) -> bool:
-        """Return whether a message mentions the bot: in its list, or without one in its text."""
+        """Return whether a message mentions the bot: in its list of mentions, else in its text."""
         mentions = content.get("m.mentions")
         if isinstance(mentions, dict):
             users = mentions.get("user_ids")
@@ -71,7 +71,7 @@ def _after_mark(text: str) -> str:
 
 
 def _positions(text: str, names: Iterable[str]) -> Iterable[tuple[int, int]]:
-    """Yield where a name stands as a word of its own, in any case."""
+    """Yield start and end of each name that stands as a word of its own, ignoring case."""
     folded = text.casefold() if len(text.casefold()) == len(text) else text
     for name in names:
         at = folded.find(name.casefold())
@@ -115,7 +115,7 @@ def location_of(payload: Payload) -> Location | None:
 def _ids_of(message: str) -> tuple[str | None, str | None, str | None]:
     """Return account, room and event of a message's id; None for each if it is not one of ours.
 
-    The first character of each kind of id does not occur in the others."""
+    Each kind of id begins with a character of its own, which separates them."""
     account, _, rest = message.removeprefix(f"{CHANNEL}_").partition("_!")
     room, _, event = rest.partition("_$")
     if not account.startswith("@") or not event:

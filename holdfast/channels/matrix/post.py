@@ -58,8 +58,8 @@ class Post:
     async def find(self, key: str) -> str | None:
         """Return the id of the message with this key.
 
-        Sending it again returns the id of the first one. If there was none, there is one now,
-        which the caller edits."""
+        Sending it again returns the id of the first one. If there was none, this posts a
+        placeholder, which the caller edits."""
         return await Post(self.homeserver, self.location, key).post(PLACEHOLDER)
 
 

@@ -49,7 +49,7 @@ UNREADABLE = (
     " off when you create the room."
 )
 MOST_ENCRYPTED = 1000
-"""Encrypted rooms of which one log line was written."""
+"""Maximum number of encrypted rooms that are reported, once each."""
 
 
 class Receiver:
@@ -84,7 +84,7 @@ class Receiver:
     async def _readable_room(
         self, room: str, joined: Payload, since: str | None, *, is_gap: bool
     ) -> int:
-        """Store the messages of a room. One that the bot may not read must not stop the others."""
+        """Store the messages of a room. An unreadable room does not stop the others."""
         try:
             return await self._room(room, joined, since, is_gap=is_gap)
         except Undeliverable as error:
@@ -156,7 +156,9 @@ class Receiver:
         return list(events)
 
     async def _events(self, room: str, events: Iterable[Payload]) -> int:
-        """Store messages, in order within each conversation; edits and redactions follow them."""
+        """Store messages in order within each conversation, and apply edits and redactions.
+
+        Returns how many messages were new."""
         stored, waiting = 0, list[Payload]()
         for event in with_edits(events):
             if event.get("sender") == self._bot.user:
@@ -243,7 +245,7 @@ class Receiver:
         }
 
     async def _invitation(self, room: str, events: Sequence[Payload]) -> None:
-        """Accept the invitation of a known person; of a stranger only to tell them their code."""
+        """Accept the invitation of a known person, or of a stranger who needs a pairing code."""
         invitation = next((one for one in events if self._is_own_membership(one, "invite")), None)
         if invitation is None:
             return
@@ -301,7 +303,7 @@ def _rooms(synced: Payload, membership: str) -> list[tuple[str, Payload]]:
 
 
 async def _all(work: Iterable[Awaitable[int]]) -> list[int]:
-    """Wait for all, then raise the first error. A position must not move while one runs on."""
+    """Wait for all, then raise the first error: nothing may run on while a sync is repeated."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

@@ -36,7 +36,7 @@ class _Cache(OrderedDict[K, V], Generic[K, V]):
 
 
 class Rooms:
-    """Numbers and names of members, as syncs bring them; anything else is asked for once."""
+    """Numbers and names of members, taken from syncs; missing ones are requested once."""
 
     def __init__(self, homeserver: Homeserver) -> None:
         self._homeserver = homeserver

@@ -293,7 +293,7 @@ class SlackChannel(Channel):
     async def _workspace_in_channel(self, destination: Destination) -> Workspace:
         """Return a workspace whose bot is in the channel.
 
-        In a shared channel, people of a foreign team speak, so the team selects no workspace."""
+        In a shared channel people may be of a foreign team, which selects no workspace."""
         for workspace in self.workspaces:
             with suppress(Undeliverable, Refusal, AccessDenied):
                 await workspace.call("conversations.info", channel=destination.channel)

@@ -25,21 +25,21 @@ class Limits:
     name_seconds: float = 2.0
     """Seconds to wait for a name; after that the id is used."""
     refresh_status_after: timedelta = timedelta(seconds=100)
-    """Slack removes a status after two minutes. One that still holds is set again before."""
+    """Slack removes a status after two minutes. One that still applies is set again before."""
     page: int = 200
     """Messages that one request reads."""
     thread_lines: int = 200
-    """Most lines of a thread that an agent gets, the newest ones."""
+    """Maximum number of messages of a thread that an agent gets: the newest ones."""
     download_bytes: int = 20 * 1024 * 1024
     """Size of the largest file that is downloaded."""
     gap_age: timedelta = timedelta(days=1)
     """Longest absence for which missed messages are fetched."""
     gap_threads: timedelta = timedelta(days=2)
-    """Age of a thread at the beginning of a gap up to which its new replies are fetched."""
+    """Maximum age of a thread, at the start of a gap, whose new replies are fetched."""
     gap_messages: int = 200
-    """Missed messages that are fetched from one conversation."""
+    """Maximum number of missed messages that are fetched from one conversation."""
     gap_channels: int = 200
-    """Conversations that are asked for missed messages."""
+    """Maximum number of conversations whose missed messages are fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Gap repair: after a start or a reconnect, store the messages to the bot that were missed.
 
-Slack sends an event again for a while, but not what was written during a longer absence. So the
-channel asks for the history of its conversations since the watermark. Messages that are stored
-already are recognised by their ids."""
+Slack retries an event for a while, but drops the messages of a longer absence. So the channel
+reads the history of its conversations since the watermark. Messages that are stored already are
+recognised by their ids."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Gaps:
         try:
             await self._put(new)
         except HoldfastError:
-            # Slack may give the message up, so ask for it later.
+            # Slack may give up on this message, so read it from the history later.
             self._repaired = None
             raise
 
@@ -119,7 +119,7 @@ class Gaps:
                 log.warning(Entry(GAP_NOT_CLOSED, channel="slack", error=error))
             self._is_failing = True
         finally:
-            # New events wait for the first try alone: nothing may stop them for long.
+            # New events wait only for the first try, so that a failing repair does not block them.
             self._is_closed.set()
 
     async def _write(self, seen_at: datetime) -> None:

@@ -71,7 +71,7 @@ def unescape(text: str) -> str:
 
 
 def _convert_text(text: str) -> str:
-    """Convert a text outside of code blocks, with code, mentions and links held out of it."""
+    """Convert a text outside of code blocks; put code, mentions and links aside meanwhile."""
     held: list[str] = []
 
     def hold(found: re.Match[str]) -> str:
@@ -85,7 +85,9 @@ def _convert_text(text: str) -> str:
 
 
 def _hold_links(text: str, held: Iterator[str]) -> tuple[str, list[str]]:
-    """Hold links, too. Pieces inside a link become part of it."""
+    """Convert links and put them aside, too. Pieces inside a link become part of it.
+
+    Returns the text and all pieces that were put aside, in order."""
     pieces: list[str] = []
     outer: list[str] = []
     at = 0
@@ -115,7 +117,7 @@ def _convert_line(line: str) -> str:
 
 
 def _convert_heading(line: str) -> str:
-    """Make a heading bold, without further signs for bold words in it."""
+    """Make a heading bold, and remove the signs of bold words inside."""
     found = _HEADING.match(line)
     if found is None:
         return line

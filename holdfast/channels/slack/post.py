@@ -32,7 +32,7 @@ LOOKUP_UNSUPPORTED = (
 )
 """Error codes of look-ups that never work.
 
-Then a part may be sent twice, and a turn has no thread."""
+Without them a part may be sent twice, and a turn gets no earlier messages."""
 NOT_EDITABLE = (
     "cant_update_message",
     "edit_window_closed",
@@ -118,7 +118,7 @@ class Post:
                 raise
 
     async def find(self, key: str, text: str | None = None) -> str | None:
-        """Return the `ts` of the message with this key; of a text, if Slack keeps no keys."""
+        """Return the `ts` of the message with this key, or this text if a server keeps no keys."""
         where = self.workspace, self.destination.channel, self.destination.thread_ts
         try:
             # Read only the part of the history that can contain the message.
@@ -188,7 +188,7 @@ def texts_of(text: str) -> list[str]:
 
 
 def log_unsupported(refusal: Refusal, *, what: str) -> None:
-    """Log a look-up that Slack never supports; raise any other refusal, which may pass."""
+    """Log a refusal of an unsupported look-up; raise any other one, which may pass."""
     if refusal.code not in LOOKUP_UNSUPPORTED:
         raise refusal
     log.warning(Entry(SLACK_LOOKUP_FAILED, what=what, error=refusal))

@@ -94,7 +94,7 @@ async def show_press(workspace: Workspace, pressed: Press, button: Button | None
 
 
 def _without_buttons(pressed: Press, button: Button) -> Payload:
-    """Return the message as it is after the choice."""
+    """Return the edit that shows the choice instead of the buttons."""
     shown = pressed.message
     choice = f"*{button.label}* – <@{pressed.user}>"
     kept = [block for block in shown.get("blocks") or () if block.get("type") != "actions"]

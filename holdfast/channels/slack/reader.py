@@ -22,7 +22,7 @@ from holdfast.telemetry.logs import Entry
 log = logging.getLogger(__name__)
 
 MOST_NAMES = 5000
-"""Names that are cached."""
+"""Maximum number of cached names."""
 NAME_TTL = 3600.0
 """Seconds for which a name is cached."""
 MISSING_NAME_TTL = 60.0

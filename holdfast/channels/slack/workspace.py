@@ -50,7 +50,7 @@ NO_EVENT = "the body is not a Slack event"
 
 
 async def ignore_press(workspace: Workspace, body: Payload) -> None:
-    """Take the press of a button where nobody listens, as in a check of the tokens."""
+    """Ignore the press of a button, for a workspace that handles none."""
 
 
 class Workspace:
@@ -130,7 +130,7 @@ class Workspace:
             await (asyncio.Event().wait() if self._gaps is None else self._gaps.run())
 
     def _connection(self) -> object:
-        """Return the current connection; itself without Socket Mode, while the process runs."""
+        """Return the current connection; without Socket Mode, this workspace stands for it."""
         client = self._socket_client
         return self if client is None else client.current_session
 
@@ -151,7 +151,7 @@ class Workspace:
         return Bot(team, user, bot_id, name)
 
     async def _socket(self) -> str:
-        """Ask for the address here first: the client would retry a refused token for ever."""
+        """Return an address for Socket Mode. The client would retry a refused token for ever."""
         found = await self._call_until_allowed(
             "apps.connections.open",
             "open a socket for the app token beside it",
@@ -235,7 +235,7 @@ class Workspace:
             await apply_change(self._store, body)
 
     async def is_no_loop(self, event: Payload) -> bool:
-        """Count the messages of other bots. Returns False if they talk without a person."""
+        """Count the messages of other bots. Returns False for too many without one of a person."""
         if self._bots is None or not self.access.permissions.bots:
             return True
         conversation = conversation_of(event)

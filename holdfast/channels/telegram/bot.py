@@ -157,7 +157,8 @@ class TelegramBot:
     async def call(self, method: TelegramMethod[T], *, chat: str = "") -> T:
         """Call a method, one at a time for each chat.
 
-        Raises NotNow, Undeliverable or Refusal. A refused token is a problem, and NotNow."""
+        Raises NotNow, Undeliverable or Refusal. If the token is refused, notes the problem and
+        raises NotNow."""
         if self.problem is not None and self._user is None:
             raise NotNow(self.access.limits.repair_delay)
         if not self._signed_in.is_set():

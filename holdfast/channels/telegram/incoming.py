@@ -23,7 +23,7 @@ ENDINGS = {"voice": ".ogg", "video_note": ".mp4", "sticker": ".webp"}
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One message, as far as it is for an agent."""
+    """One message to a bot, read for an agent."""
 
     bot: User
     message: Message
@@ -42,7 +42,7 @@ class Incoming:
 
     @property
     def thread(self) -> int | None:
-        """The topic. Other messages may have a thread id, too, which does not count."""
+        """The topic. The thread id of a message outside of topics does not count."""
         return self.message.message_thread_id if self.message.is_topic_message else None
 
     @property

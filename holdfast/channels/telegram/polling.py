@@ -60,7 +60,7 @@ class PollingLease:
         if holder in [process.id for process in await self._store.processes()]:
             return False
         await self._store.set_setting(self._key, self._process_id)
-        # Another one may have written at the same moment. The last one has it.
+        # Another process may have written at the same moment. The last writer has the lease.
         await asyncio.sleep(SETTLED_WITHIN)
         return bool(await self._store.setting(self._key) == self._process_id)
 
@@ -88,7 +88,7 @@ class Poller:
             elif was_polling and not self._failures:
                 await self._poll(put, self._bot.access.limits.poll_within)
             else:
-                # The first answer after an outage is not held back, and ends it at once.
+                # Do not long-poll after a failure: an answer at once shows that the outage is over.
                 await self._catch_up(put)
             was_polling = is_polling
 

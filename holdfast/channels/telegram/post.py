@@ -67,7 +67,7 @@ def destination_of(response: Payload) -> Destination:
         return Destination(bot, _recipient(response))
     chat, thread = int(found[2]), None if found[3] is None else int(found[3])
     is_answer = answered is not None and int(answered[2]) == chat
-    # Chats of one person have positive ids; everybody there knows what is answered.
+    # Chats with one person have positive ids, and need no reference to the answered message.
     reply_to = int(answered[3]) if answered is not None and is_answer and chat < 0 else None
     return Destination(int(found[1]) if found[1] else bot, chat, thread, reply_to)
 

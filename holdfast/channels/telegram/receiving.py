@@ -45,10 +45,11 @@ class Receiver:
         self._arriving = asyncio.Lock()
 
     async def receive(self, raw: Mapping[str, Any], put: Put) -> bool:
-        """Store what an update brings. Returns after the commit, whether it was a message.
+        """Store the message, edit or press of an update.
 
-        Raises HoldfastError if it could not be stored. Updates that nobody can read are skipped:
-        Telegram would send them again and again, and nothing behind them."""
+        Returns after the commit, and True for a message of an admitted sender. Raises HoldfastError
+        if it could not be stored. Unreadable updates are skipped: otherwise Telegram would send
+        them again for ever, and nothing after them."""
         try:
             update = Update.model_validate(raw, context={"bot": self._bot.client})
         except (ValidationError, RecursionError, ValueError):

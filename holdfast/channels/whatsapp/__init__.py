@@ -62,14 +62,14 @@ log = logging.getLogger(__name__)
 
 WEBHOOK = "/whatsapp/webhook"
 REFUSED = "refused"
-"""Key of a response that WhatsApp accepted and then could not deliver: its error."""
+"""Key of a response's payload: the error of a message that WhatsApp could not deliver later."""
 
 
 class WhatsAppChannel(Channel):
     """All configured numbers. The number in a response's conversation, or message id, selects one.
 
-    Messages older than `oldest` are ignored: the ids of older ones are forgotten, so that a request
-    that somebody recorded could be replayed."""
+    Messages older than `oldest` are ignored: the store has forgotten their ids by then, so that a
+    recorded request could be replayed."""
 
     name = CHANNEL
     notifies_senders = True

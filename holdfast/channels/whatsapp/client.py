@@ -133,7 +133,7 @@ class PhoneNumber:
         return f"it {too_large(most)}" if content is None else content
 
     async def call(self, method: str, path: str, **content: Any) -> Payload:
-        """Send a request. A refused token is a problem, and NotNow."""
+        """Send a request, and note whether the token works. Raises NotNow if it is refused."""
         try:
             found = await self.request(method, path, **content)
         except AccessDenied as error:

@@ -1,5 +1,5 @@
--- Note who may call each function. A function whose arguments or result changed has to be dropped
--- and created again, which loses its grants; the last script restores them from this note.
+-- Records who may call each function. A function whose arguments or result changed is dropped and
+-- created again, which loses its grants; the last script restores them from this record.
 select pg_catalog.set_config('holdfast.grants', coalesce(jsonb_agg(jsonb_build_object
     ( 'oid', oid, 'name', proname
     , 'roles', array

@@ -4,15 +4,15 @@
 --                   how Slack's payloads and ours differ
 --   subject_of      memory subject of the sender
 --   collect_key     tells conversations and people apart
---   is_person       whether a subject is the person that a key names
+--   is_person       whether a key names a subject
 --   message_frame   an activity frame about a message
 --   report_…        store frames for received, failed and dead messages
 --
 -- Payloads of ours carry a tag, "kind"; one without it in the inbox is an event as Slack sent it.
 -- holdfast/message.py reads payloads in the same way.
 
--- `subject` is '' if the sender is unknown. It is stored with everything kept of a message, so that
--- forgetting a person finds it.
+-- `subject` is '' if the sender is unknown. Every row derived from a message stores it, so that
+-- forgetting a person finds all their rows.
 create or replace function agent.read_message
 ( _event jsonb
 , out channel text
@@ -90,8 +90,8 @@ return coalesce(_subject = _key
           || ':name:' || regexp_replace(_key, '^[^:]+:USER:', '')
       ), false);
 
--- The default agent's name for frames, '' if there is none. Null: no API has ever asked for
--- activity, and no frames are stored.
+-- The default agent's name for frames, '' if there is none. Null if no API has ever asked for
+-- activity: then no frames are stored.
 create or replace function agent.activity_agent() returns text
 language plpgsql stable security invoker
 as $$
@@ -144,7 +144,7 @@ begin
 end
 $$;
 
--- Trigger function for plain inserts; agent.put reports its own, many at once.
+-- Trigger function for plain inserts. agent.put reports its events itself, many at once.
 create or replace function agent.note_insert() returns trigger
 language plpgsql security invoker
 as $$

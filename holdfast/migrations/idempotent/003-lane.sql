@@ -1,11 +1,11 @@
 -- Lanes: the first live event of a lane is its head, and only heads are ever claimed.
 --
---   lane_bucket     the one of 1,024 locks that guards a lane
+--   lane_bucket     number of the lock that guards a lane, one of 1,024
 --   lock_lanes      takes such locks, always in ascending order
 --   promote         gives lanes without a head their head; promote_lane does so for one lane
---   take_lanes      locks the lanes of new events and finds out which of them are heads
+--   take_lanes      locks the lanes of new events and returns which events are heads
 --   wake            wakes the consumers of queues in every process
---   wake_waiting    the same if a process waits for them
+--   wake_waiting    the same for queues whose wake-ups another process waits for
 --   note_lanes      (trigger) notes which lanes a transaction touches by hand
 --   keep_heads      (trigger, at commit) locks the noted lanes, once, and promotes
 --   keep_heads_now  the same before commit, for a claim that follows an insert in one transaction
@@ -70,8 +70,8 @@ begin
       ) as first
       where not first.head
     );
-    -- By id alone. In a join, a planner that believes the table to be empty reads all of it. It
-    -- believes so after statistics were gathered while another transaction filled the table.
+    -- Update by id alone: in a join, a planner that believes the table to be empty reads all of it.
+    -- It believes so if statistics were gathered while another transaction filled the table.
     with promoted as
     ( update agent.event as event
       set head = true, vt = greatest(event.vt, _now), updated_at = _now
@@ -116,7 +116,7 @@ declare
     _heads bool[];
 begin
     perform agent.lock_lanes(agent.lane_buckets(_queues, _lanes));
-    -- Most often all are, and finding that out at once costs a quarter.
+    -- Usually all are heads, and checking that for all at once costs a quarter.
     if cardinality(_ids) >= 100 and agent.are_first(_ids, _queues, _lanes) then
         _heads := array_fill(true, array[cardinality(_ids)]);
     else
@@ -153,15 +153,15 @@ begin
 end
 $$;
 
--- True if the events are certainly the first of their lanes: no two lanes hash alike, so that all
--- differ, and no live lane lies between the least and the greatest, as in an empty queue or in an
+-- True if the events are certainly the first of their lanes: all lanes differ, by their hashes, and
+-- no live lane lies between the least and the greatest of them, as in an empty queue or during an
 -- import. False means unknown.
 create or replace function agent.are_first(_ids int8[], _queues text[], _lanes text[]) returns bool
 language plpgsql security invoker
 as $$
 begin
-    -- Dead rows between them are read, too. Where a held snapshot keeps many, one look-up per lane
-    -- costs less.
+    -- The range read below includes dead rows. If a snapshot keeps many of them, one look-up per
+    -- lane costs less.
     if pg_stat_get_dead_tuples('agent.event'::regclass) > 10 * cardinality(_ids) then
         return false;
     end if;
@@ -191,7 +191,7 @@ begin
 end
 $$;
 
--- The lock of a queue that processes share while they wait for its wake-ups.
+-- Key of the lock that processes share while they wait for the wake-ups of a queue.
 create or replace function agent.wait_key(_queue text) returns int8
 language plpgsql immutable security invoker parallel safe
 as $$
@@ -285,8 +285,8 @@ begin
 end
 $$;
 
--- A snapshot older than the lane's lock may show a head that has ended, or miss one. Both are
--- error 40001.
+-- A snapshot older than the lane's lock may show a head that has ended, or miss a new one. Both
+-- raise error 40001.
 create or replace function agent.promote_in_old_snapshot(_queues text[], _lanes text[]) returns void
 language plpgsql security invoker
 as $$

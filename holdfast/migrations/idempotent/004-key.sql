@@ -1,7 +1,7 @@
 -- Message keys: the platform's own id of a message, unique per queue, finds duplicates.
 --
 --   keep_key       stores the key of one event
---   keep_keys      stores the keys of many and finds out which events are new
+--   keep_keys      stores the keys of many events and returns which events are new
 --   keep_new_keys  the same for events that are probably all new
 --   forget_keys    drops keys that are older than the dedup window
 
@@ -32,7 +32,7 @@ as $$
 declare
     _kept int8[];
 begin
-    -- Most often all are new; storing them without looking first saves a third.
+    -- Usually all are new; storing them without a look-up saves a third.
     if cardinality(_ids) >= 100 and agent.keep_new_keys(_ids, _queues, _message_ids, _parents) then
         return _ids;
     end if;
@@ -41,7 +41,7 @@ begin
       select queue, message_id, id, parent_id, agent.now()
       from unnest(_queues, _message_ids, _ids, _parents) as given (queue, message_id, id, parent_id)
       where message_id is not null
-      -- Sorted, so that no two transactions wait for each other.
+      -- Sorted, so that two transactions never wait for each other.
       order by queue collate "C", message_id collate "C", id
       on conflict do nothing
       returning event_id

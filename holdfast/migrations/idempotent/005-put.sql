@@ -1,7 +1,7 @@
 -- Storing events.
 --
 --   put          many events and history records, all or none
---   put_one      one event, without the work that several need
+--   put_one      one event, without the work that several events need
 --   reserve      the first half of a bulk put, whose events follow by COPY
 --   store_all, store_one, reserve_events  the same without wake-ups: the caller sends them once
 --                the commit is done
@@ -25,7 +25,8 @@ begin
 end
 $$;
 
--- Returns the ids, and the queues to wake. Without _at_once there are none: triggers wake them.
+-- Returns the ids, and the queues to wake. Without _at_once it returns no queues: triggers wake
+-- them.
 create or replace function agent.store_all
 ( _events jsonb, _records jsonb, _at_once bool, out ids int8[], out ready text[] )
 language plpgsql security invoker
@@ -47,7 +48,7 @@ begin
     into _ids, _queues, _lanes, _message_ids, _parents
     from jsonb_to_recordset(_events) as row
         (queue text, lane text, message_id text, vt timestamptz, parent_id int8);
-    -- Keys before lanes, as in a transaction whose lanes wait for its commit.
+    -- Lock keys before lanes, like a transaction whose lanes are only locked at its commit.
     _ids := agent.keep_keys(_ids, _queues, _message_ids, _parents);
     if _at_once then
         _heads := agent.take_lanes(_ids, _queues, _lanes);
@@ -64,8 +65,8 @@ begin
 end
 $$;
 
--- Inserts the events of agent.put that have an id. Returns the frames about new messages, null if
--- there are none or nobody wants them.
+-- Inserts the events of agent.put that have an id. Returns the frames about new messages; null if
+-- there are none, or if activity is off.
 create or replace function agent.store_events
 ( _events jsonb, _ids int8[], _queues text[], _lanes text[], _message_ids text[], _parents int8[]
 , _heads bool[] ) returns json
@@ -106,8 +107,8 @@ begin
 end
 $$;
 
--- As put at once, for one event and at half the cost. Returns its id, null if the message id is
--- known already.
+-- Like put with _at_once, but for one event and at half the cost. Returns its id, null if the
+-- message id is known already.
 create or replace function agent.put_one
 ( _event jsonb, _queue text default 'inbox', _target text default '', _lane text default null
 , _message_id text default null, _event_ts timestamptz default null, _vt timestamptz default null
@@ -146,7 +147,8 @@ begin
     _lane := case when _vt > _now then null else _lane end;
     perform pg_advisory_xact_lock(1214803016, agent.lane_bucket(_queue, _lane));
     perform set_config('holdfast.lanes', 'held', true);
-    -- First as the head: the index of lanes refuses a second one, and no plan can go wrong.
+    -- Insert it as the head first: if there is one, the unique index of lanes refuses a second one.
+    -- This needs no query, whose plan could go wrong.
     foreach _head in array array[true, false] loop
         insert into agent.event
         ( id, event_ts, vt, event, queue, target, lane, head, message_id, max_attempts, root_id
@@ -188,9 +190,10 @@ begin
 end
 $$;
 
--- Draws ids, keeps keys and takes lanes. The caller stores the events that got an id, all times as
--- returned, with a frame for those who watch (default_agent answers for no named agent; null:
--- nobody watches), and commits right away; until then the triggers are off.
+-- Draws ids, stores keys and locks lanes. The caller stores the events that got an id, with the
+-- returned time as all of their times, and a frame for each, unless default_agent is null: then
+-- activity is off. It stands for the agent of messages that name none. The caller then commits
+-- right away; until then the triggers are off.
 create or replace function agent.reserve
 ( _queues text[]
 , _lanes text[]

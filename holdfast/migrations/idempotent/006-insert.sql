@@ -2,10 +2,9 @@
 --
 --   insert_event   one Slack event, from any transaction
 --   lane_of        the lane of an agent's conversation; attempts_of the attempts of an agent
---   line_offset    what is added to the id of an event for that of its line; record_lines
---   record         lines of agents' histories and of rooms, conversations, observations, frames of
---                  activity
---   list_conversations  the conversations among records
+--   line_offset    difference between the id of a line and that of its event
+--   record         stores lines of agents' histories and of rooms, conversations, observations and
+--                  frames of activity; record_lines, record_chat and list_conversations are parts
 --   add_chat_message  one line of a room
 --   tell           frames of activity
 
@@ -18,8 +17,8 @@ begin
 end
 $$;
 
--- By the policy that the harness wrote to agent.setting: one lane per conversation (default), one
--- per agent, or none.
+-- The lane of a message, by the policy that the harness wrote to agent.setting: one lane per
+-- conversation (the default), one per agent, or none.
 create or replace function agent.lane_of(_routing jsonb, _agent text, _conversation text)
 returns text
 language plpgsql immutable security invoker
@@ -35,7 +34,7 @@ begin
 end
 $$;
 
--- Null where the agent has no number of its own.
+-- The attempts of a message for an agent; null if the agent has no number of its own.
 create or replace function agent.attempts_of(_routing jsonb, _agent text) returns int4
 language plpgsql immutable security invoker
 as $$
@@ -89,7 +88,7 @@ end
 $$;
 
 -- Fills in the lane, message id and attempts that the caller left open. A payload without channel
--- and ts has neither lane nor message id.
+-- and ts gets neither lane nor message id.
 create or replace function agent.route_event
 ( _event jsonb
 , _queue text
@@ -230,7 +229,7 @@ begin
 end
 $$;
 
--- Notes that messages replace earlier ones: {"original": …, "message_id": …, "conversation": …}.
+-- Stores that messages replace earlier ones: {"original": …, "message_id": …, "conversation": …}.
 create or replace function agent.keep_versions(_records jsonb) returns void
 language plpgsql security invoker
 as $$

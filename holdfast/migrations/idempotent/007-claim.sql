@@ -6,7 +6,7 @@
 --   lock_limits      locks the limits of targets; slots_left says how many turns one still allows
 --   limit_target     sets the limit of a target
 --   longest_waiting  the ready events that wait longest
---   next_due         when to look again
+--   next_due         when the next turn of some targets becomes visible
 --
 -- Events are changed by `id = any (…)` and never in a join; 028-settings.sql says why.
 
@@ -61,7 +61,7 @@ begin
     for _target, _most in
         select served.target, served.most
         from unnest(_targets, _at_most) with ordinality as served (target, most, nth)
-        -- At random, so that a target with a long backlog leaves slots for the others.
+        -- In random order, so that a target with a long backlog leaves slots for the others.
         order by case when _at_most is null then random() else served.nth end
     loop
         exit when _left <= 0;
@@ -118,8 +118,9 @@ begin
 end
 $$;
 
--- Returns the targets that are limited. Their locks let one claim at a time count and take. All are
--- taken here, in one order, so that no two claims wait for each other.
+-- Locks the limits of these targets, and returns the targets that have one. Under the locks, one
+-- claim at a time counts running turns and takes more. All locks are taken here, in one order, so
+-- that two claims never wait for each other.
 create or replace function agent.lock_limits(_queue text, _targets text[]) returns text[]
 language plpgsql security invoker
 as $$
@@ -146,7 +147,7 @@ begin
 end
 $$;
 
--- Call it under the lock of the limit.
+-- The number of turns that the limit of a target still allows. Call it under the lock of the limit.
 create or replace function agent.slots_left(_queue text, _target text) returns int4
 language plpgsql security invoker
 as $$
@@ -199,8 +200,8 @@ begin
     <<look>>
     loop
         _waiting := agent.longest_waiting(_queue, _window, _max_attempts);
-        -- One by one and by id alone: with more conditions the planner may prefer to walk the
-        -- ready index.
+        -- Read events one by one and by id alone: with more conditions, the planner may prefer to
+        -- walk the ready index.
         for _id in select id from unnest(_waiting) as id order by random() loop
             select * into _event from agent.event where id = _id for update skip locked;
             exit look when _event.head and _event.vt <= _now
@@ -221,7 +222,7 @@ begin
 end
 $$;
 
--- Over all targets of a queue; each target is read by index.
+-- The events of a queue that wait longest, over all targets; each target is read by index.
 create or replace function agent.longest_waiting
 ( _queue text, _window int4, _max_attempts int4 ) returns int8[]
 language plpgsql stable security invoker

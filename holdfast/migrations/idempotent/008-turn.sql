@@ -1,17 +1,17 @@
 -- Turns that are held.
 --
---   collect      adds the events right behind a head to its turn: untried_behind are those that
---                wait, claimed_behind those of a turn that was given back
+--   collect      adds the events right behind a head to its turn: untried_behind those that wait,
+--                claimed_behind those of a turn that was given back
+--   gather       does the same for a turn that is held already
 --   primary_of   the first event of an event's turn
---   gather       the same for a turn that is held already
---   renew        extends leases and says which are lost
+--   renew        extends leases and returns the turns that are lost
 --   checkpoint   stores progress with a turn
---   handed_on    how many messages came of one
---   spent        how many lines and files came of one
+--   handed_on    number of messages handed on from a root message
+--   spent        number of room lines and files of the turns of a root message
 
 -- Adds events right behind a freshly claimed head to its turn. An event that was tried before is
--- worked alone. One that recorded steps and was given back, as a turn that waits is, comes back
--- with the events of that turn and no others, or its steps would be those of other messages.
+-- worked alone. If the head's last turn recorded steps and was given back, for example because it
+-- waits, exactly its events are claimed again: the recorded steps belong to these messages.
 create or replace function agent.collect(_turn agent.event, _collect_limit int4)
 returns setof agent.event
 language plpgsql security invoker
@@ -112,7 +112,8 @@ begin
 end
 $$;
 
--- Pending copies of a room's lines are worked together. Nothing joins a turn that is lost.
+-- Adds waiting events to a held turn and returns them, so that one turn works all pending copies of
+-- a room's lines. Adds nothing to a turn that is lost.
 create or replace function agent.gather(_id int8, _fence int8, _limit int4)
 returns setof agent.event
 language plpgsql security invoker
@@ -141,8 +142,8 @@ begin
 end
 $$;
 
--- Counts the lines and files that the turns of a root message posted and sent; each turn notes
--- them in the state of its event.
+-- Adds up the room lines and files of the turns of a root message. Each turn counts its own in the
+-- state of its event.
 create or replace function agent.spent(_root_id int8) returns int8
 language plpgsql stable security invoker
 as $$
@@ -197,7 +198,7 @@ begin
 end
 $$;
 
--- Returns until when the lease holds; null if the turn is lost.
+-- Returns the end of the lease; null if the turn is lost.
 create or replace function agent.checkpoint(_ids int8[], _fence int8, _state jsonb)
 returns timestamptz
 language plpgsql security invoker

@@ -2,7 +2,7 @@
 --
 --   dead_outcomes  the outcomes of dead letters
 --   finish         moves events to history (the only function that does)
---   delete_event   the classical end of one event
+--   delete_event   completes one event, the way Tiger Agent ends its events
 --   ack_event      the end of an event that its client fetched, without a claim
 --   cancel_event   ends a running turn, or a waiting event; a worker finds the lease lost
 --   amend_event    replaces the payload of an event that was never claimed, or discards it
@@ -21,7 +21,8 @@ begin
 end
 $$;
 
--- A discarded event keeps ids, times and its outcome, for dedup; nothing that anybody wrote.
+-- A discarded event keeps its ids, times and outcome, for dedup, but nothing that anybody wrote.
+-- Returns the number of events moved.
 create or replace function agent.finish
 ( _ids int8[], _outcomes text[], _errors text[] default null, _classes text[] default null
 , _states jsonb[] default null ) returns int4
@@ -104,7 +105,7 @@ $$;
 
 drop function if exists agent.cancel_event(int8, text);
 
--- Without _leased_only it also ends what waits for its turn, or for a moment or a signal.
+-- Without _leased_only, it also ends an event that waits for its turn, a moment or a signal.
 create or replace function agent.cancel_event
 ( _id int8
 , _reason text default 'by hand'
@@ -130,7 +131,7 @@ begin
 end
 $$;
 
--- A lease or an earlier attempt has read the payload, so it stays as it is.
+-- Refuses events that are leased or were claimed before, since their payload has been read.
 create or replace function agent.amend_event
 ( _id int8
 , _event jsonb

@@ -26,7 +26,7 @@ begin
 end
 $$;
 
--- Returns how the turns ended, in their order, and the queues to wake: those of emitted events.
+-- Returns how each turn ended, in the order given, and the queues to wake: those of emitted events.
 create or replace function agent.settle_turns(_turns jsonb, out ended text[], out ready text[])
 language plpgsql security invoker
 as $$
@@ -35,7 +35,7 @@ declare
     _emits jsonb := agent.emits(_turns, _endings);
     _by_hand text := coalesce(current_setting('holdfast.lanes', true), '');
 begin
-    -- Rows, then lanes, as everywhere.
+    -- Lock rows before lanes, as everywhere.
     perform agent.lock_settled_lanes(_endings, _emits);
     perform set_config('holdfast.lanes', 'held', true);
     perform agent.keep_tracebacks(_turns, _endings);
@@ -80,8 +80,8 @@ begin
       from unnest(_endings) as ending
       where ending.ended <> 'back'
       union all
-      -- Messages of one root get their ids in the order of their commits, since the hop limit and
-      -- the budget count the messages before.
+      -- This lock gives messages of one root their ids in the order of commits, since the hop limit
+      -- and the budget count the messages with lesser ids.
       select held.queue, held.lane
       from jsonb_to_recordset(_emits) as emit (queue text, lane text, root_id int8)
       cross join lateral
@@ -113,8 +113,7 @@ begin
 end
 $$;
 
--- Records failed attempts, for the page of an event; of an event that is tried again and again only
--- the first hundred.
+-- Records failed attempts for the page of an event, at most the first hundred of each event.
 create or replace function agent.keep_attempts(_turns jsonb, _endings agent.ending[]) returns void
 language plpgsql security invoker
 as $$
@@ -133,7 +132,7 @@ begin
 end
 $$;
 
--- Makes events of turns that did not end claimable again, each at its time.
+-- Makes events of unfinished turns claimable again, each after its delay.
 create or replace function agent.put_back(_endings agent.ending[]) returns void
 language plpgsql security invoker
 as $$
@@ -221,8 +220,8 @@ begin
 end
 $$;
 
--- Retry and dead of a turn of several put all back, to be worked one by one. `left` is an event
--- that is put back without its lane.
+-- Decides how the events of a turn end. Retry and dead put all events of a larger turn back, to be
+-- worked one by one. `left` means put back without a lane.
 create or replace function agent.ending_of(_outcome text, _size int4, _used_up bool) returns text
 language plpgsql immutable security invoker
 as $$
@@ -241,7 +240,7 @@ begin
 end
 $$;
 
--- _turns: array of {"ids": […], "fence": n}.
+-- _turns: array of {"ids": […], "fence": n}. Returns the same as agent.settle.
 create or replace function agent.release(_turns jsonb) returns table (turn int8, ended text)
 language plpgsql security invoker
 as $$

@@ -1,7 +1,7 @@
 -- Events that settled turns emit.
 --
 --   emits            the emitted events of completed turns, ready for put
---   emitted_records  their records
+--   emitted_records  the records of completed turns
 --   put_emits        stores both
 --   rename_emits     gives an emit another message id where its own is taken
 
@@ -25,7 +25,7 @@ begin
       from jsonb_array_elements(_turns) with ordinality as given (body, turn)
       join unnest(_endings) as ending
         on ending.turn = given.turn and ending.id = (given.body -> 'ids' ->> 0)::int8
-      -- "offset 0" keeps the planner from joining it: rows are read by id, one by one.
+      -- "offset 0" keeps the planner from choosing a join: rows are read by id, one by one.
       cross join lateral
       ( select id, root_id, hops, message_id, sent_by from agent.event where id = ending.id offset 0
       ) as parent
@@ -48,7 +48,7 @@ begin
     end if;
     _completed := array
     (select distinct ending.turn from unnest(_endings) as ending where ending.ended = 'completed');
-    -- Most often all are. Then no search through _completed per turn is needed.
+    -- Usually all turns are completed. Then there is no need to search _completed for each turn.
     _all := cardinality(_completed) = jsonb_array_length(_turns);
     return
     ( select jsonb_agg(record.line order by given.turn, record.nth)
@@ -60,7 +60,7 @@ begin
 end
 $$;
 
--- Called put_emits since 0.8.0, which says what to wake.
+-- Replaced in 0.8.0 by put_emits, which also returns the queues to wake.
 drop function if exists agent.store_emits(jsonb, jsonb);
 
 -- An emit known under the same parent is skipped. If its id is known under another parent (a client
@@ -81,7 +81,7 @@ begin
     select stored.ids, stored.ready into _ids, _ready
     from agent.store_all(_renamed, _records, true) as stored;
     if array_position(_ids, null) is not null then
-        -- A client may have used such an id since we looked.
+        -- A client may have used one of the ids after rename_emits looked.
         select coalesce(jsonb_agg(event order by nth), '[]') into _renamed
         from jsonb_array_elements(_renamed) with ordinality as emit (event, nth)
         where _ids[nth] is null;
@@ -117,8 +117,8 @@ begin
         where queue = emit.queue and message_id = emit.message_id
         offset 0
       ) as key on true
-      -- Of two that settle together and chose the same id, the second gets another at once. If it
-      -- were renamed later, it would be stored after the next emit of its own turn.
+      -- If two emits that settle together chose the same id, rename the second one now. If it were
+      -- renamed later, it would be stored after the next emit of its own turn.
       cross join lateral
       ( select case when key.queue is null then emit.first_parent_id else key.parent_id end
             is distinct from emit.parent_id

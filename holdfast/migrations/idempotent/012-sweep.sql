@@ -1,4 +1,4 @@
--- Work that time brings: dead letters, expiry and retention.
+-- Periodic work: dead letters, expiry and retention.
 --
 --   sweep                  all of it, for one queue
 --   paused_targets         the targets of a queue that are paused
@@ -6,10 +6,11 @@
 --   bury_unreadable        buries rows that break the checks of agent.event; there are none once
 --                          the checks are validated
 --   validate_checks        buries such rows and makes the server enforce the checks
---   mend_lanes             gives a head to lanes without one; finds none unless there is a fault
+--   mend_lanes             gives a head to lanes without one; finds none unless there is a bug
 --   prune_history          drops finished events older than their retention, never a dead letter
 
--- Spares events whose vt lies ahead: that is a lease, whoever wrote it.
+-- Makes dead letters of events without attempts left. Returns their number. Leaves events whose vt
+-- lies ahead: they are leased, perhaps by a client that only sets vt.
 create or replace function agent.bury(_queue text, _max_attempts int4) returns int4
 language plpgsql security invoker
 as $$
@@ -17,8 +18,8 @@ declare
     _now timestamptz := agent.now();
     _ids int8[];
 begin
-    -- "attempts > 0" is in the index. Only a call by hand has a limit below one; it may read the
-    -- whole table.
+    -- "attempts > 0" lets the planner use a partial index. A limit below one occurs only in calls
+    -- by hand, which may read the whole table.
     if _max_attempts > 0 then
         _ids := array
         ( select id from agent.event
@@ -35,7 +36,8 @@ begin
 end
 $$;
 
--- The targets of a queue that are paused: null if all of it is. Nothing expires meanwhile.
+-- The paused targets of a queue; null if the whole queue is paused. Events of paused targets do not
+-- expire.
 create or replace function agent.paused_targets(_queue text) returns text[]
 language plpgsql stable security invoker
 as $$
@@ -92,8 +94,8 @@ begin
 end
 $$;
 
--- Rows from before the checks, which no client could read. They become dead letters; values out of
--- range become the nearest readable ones.
+-- Buries rows that are older than the checks and that no client can read. Values out of range
+-- become the nearest readable ones. Returns the number of rows.
 create or replace function agent.bury_unreadable() returns int4
 language plpgsql security invoker
 as $$
@@ -129,8 +131,8 @@ begin
 end
 $$;
 
--- A migration calls it in a transaction of its own, after the one that added checks, so that
--- workers can go on meanwhile.
+-- Migrations call this in a transaction of its own, after the one that added the checks, so that
+-- workers can go on meanwhile. Returns the number of buried rows.
 create or replace function agent.validate_checks() returns int4
 language plpgsql security invoker
 as $$
@@ -188,7 +190,8 @@ begin
           where (id, event_ts) in
           ( select id, event_ts
             from agent.event_hist
-            -- The index is on the platform's time. A time that lies ahead would never become old.
+            -- The index is on the platform's time, event_ts. Rows with an event_ts in the future
+            -- would otherwise never be old enough.
             where (event_ts < _before or event_ts > _ahead)
               and queue = _queue and outcome in ('completed', 'discarded') and finished_at < _before
             order by event_ts
@@ -243,7 +246,7 @@ begin
 end
 $$;
 
--- A null interval switches its part off.
+-- Runs all steps for a queue and returns their counts. A null interval switches its step off.
 create or replace function agent.sweep
 ( _queue text
 , _max_attempts int4 default 3
@@ -273,8 +276,8 @@ begin
         else agent.expire(_queue, _max_attempts, _expire_after, 'expired') end;
     discarded := case when _discard_unserved is null then 0
         else agent.expire(_queue, _max_attempts, _discard_unserved, 'discarded') end;
-    -- A buried event may have been a head. Its lane gets the next one now, or it would be counted
-    -- as mended.
+    -- A buried event may have been a head. Give its lane the next head now; otherwise the lane
+    -- would count as mended.
     perform agent.keep_heads_now();
     mended := agent.mend_lanes();
     forgotten := agent.forget_keys(_queue, _now - _dedup_window);

@@ -3,7 +3,7 @@
 --   retry_event    makes a dead letter live again, with its id and all of its attempts; `claimed`
 --                  keeps the record of earlier claims
 --   discard_event  erases payload and error of a dead letter
---   replay_event   stores a finished event once more, as a new one
+--   replay_event   stores a copy of a finished event as a new event
 
 -- A further argument would make a second function of the name.
 drop function if exists agent.retry_events(int8[]);

@@ -1,15 +1,16 @@
 -- Processes, and settings that they share.
 --
---   start_process     a process appears; its session lock is its sign of life
---   beat              updates what is shown of a process
+--   start_process     registers a process; its session lock is its sign of life
+--   beat              updates the state that a process reports
 --   silent_processes  processes whose lock is free
 --   up_since, restart_grace  when this server became the primary, and how long others may then
 --                     take to come back
---   take_lookout      makes the caller's session the one that looks for all, or its deputy
---   look              one look, for the whole fleet
+--   take_lookout      makes the caller's session the looker, which checks for dead processes for
+--                     the whole fleet, or its deputy
+--   look              one check for dead processes
 --   wake_late         wakes queues whose events nobody took although they were ready
---   held_turns        the turns of a process, as the database knows them
---   reap              takes the turns of processes that are gone
+--   held_turns        the turns that a process holds according to the database
+--   reap              releases the turns of processes that are gone
 --   oldest_snapshot   age of the oldest snapshot, a metric
 --   set_setting       writes a setting
 --   use_choice, prune_choices  the agents that conversations chose
@@ -24,7 +25,7 @@ $$;
 
 -- Call it on the process's own session: the session lock ends with the session, whatever ends it.
 -- Returns false if another session holds the lock. _serves: the agents, teams and limits of the
--- process, which are known while it lives.
+-- process.
 create or replace function agent.start_process
 ( _id text, _host text, _started_at timestamptz, _serves jsonb default null ) returns bool
 language plpgsql security invoker
@@ -33,7 +34,7 @@ begin
     insert into agent.process (id, host, started_at, seen_at, serves)
     values (_id, _host, _started_at, agent.now(), _serves)
     on conflict (id) do update set seen_at = excluded.seen_at, serves = excluded.serves;
-    -- The first to reconnect notes a promotion, so that the grace begins with it.
+    -- The first process that reconnects records a promotion, so that the grace period begins then.
     perform agent.up_since();
     return pg_try_advisory_lock(agent.process_key(_id));
 end
@@ -56,7 +57,7 @@ end
 $$;
 
 -- The later of two moments: the start of this server, and its promotion to primary, which begins a
--- new timeline. The first process to come back after a promotion notes the timeline.
+-- new timeline. The first process that comes back after a promotion records the timeline.
 create or replace function agent.up_since() returns timestamptz
 language plpgsql security invoker
 as $$
@@ -65,10 +66,10 @@ declare
     _noted jsonb := (select value from agent.setting where key = 'timeline');
 begin
     if _noted is null or _noted ->> 'id' <> _timeline then
-        -- An installation that has no note was not promoted while we looked.
+        -- Without a record there has been no promotion that we could have noticed.
         _noted := jsonb_build_object('id', _timeline, 'since'
             , case when _noted is null then pg_postmaster_start_time() else clock_timestamp() end);
-        -- Many processes come back at once: the first note counts.
+        -- Many processes come back at once: the first record counts.
         insert into agent.setting (key, value) values ('timeline', _noted)
         on conflict (key) do update set value = excluded.value
         where setting.value ->> 'id' <> _timeline;
@@ -77,8 +78,8 @@ begin
 end
 $$;
 
--- After a start or a promotion every process has to reconnect first, so none counts as silent for a
--- while. A large fleet takes longer. The setting holdfast.restart_grace replaces the time.
+-- After a start or a promotion, every process has to reconnect first, so for this time none counts
+-- as silent. It is longer for a large fleet. The setting holdfast.restart_grace replaces it.
 create or replace function agent.restart_grace() returns interval
 language plpgsql security invoker
 as $$
@@ -107,7 +108,7 @@ begin
 end
 $$;
 
--- For workers of 0.7.0, which look every second each.
+-- For workers of 0.7.0, each of which checks every second.
 create or replace function agent.silent_processes() returns text[]
 language plpgsql security invoker
 as $$
@@ -119,10 +120,10 @@ begin
 end
 $$;
 
--- One session looks for all. Call it on the session of the process. Returns looker, deputy or none,
--- and the number of processes. The deputy asks every second, so that a dead looker is replaced at
--- once; the others ask rarely. A looker that is suspended keeps its lock, so the time of the last
--- look counts as well.
+-- Call it on the session of the process. Returns its role (looker, deputy or none), whether it
+-- holds the looker's lock, and the number of processes. The deputy calls this every second, so that
+-- a dead looker is replaced at once; the others call it rarely. A suspended looker keeps its lock,
+-- so another session also takes over if the last check is too old.
 create or replace function agent.take_lookout
 ( _is_deputy bool
 , out role text
@@ -149,8 +150,8 @@ end
 $$;
 
 -- Returns the processes whose lock is free, for how long this server has been the primary, and the
--- grace after a start or a promotion; nothing if a session without the lock finds that another one
--- looked just now.
+-- grace period after a start or a promotion. Returns nothing if the session lacks the looker's lock
+-- and another one has just checked.
 create or replace function agent.look
 ( _id text
 , _has_lock bool
@@ -177,12 +178,12 @@ begin
 end
 $$;
 
--- For the queues that a caller names.
+-- An earlier release took the names of queues as its first argument.
 drop function if exists agent.wake_late(text[], interval, interval);
 
--- A process may die between its commit and the wake-up. Wakes queues in which an event of the last
--- seconds is ready and not taken: older ones have nobody who serves them, or all are busy. Reads
--- the ready index once for each queue.
+-- Wakes queues in which an event of the last seconds is ready and not taken, since a process may
+-- die between its commit and the wake-up. Older events are left: nobody serves them, or all slots
+-- are taken. Reads the ready index once for each queue.
 create or replace function agent.wake_late(_after interval, _within interval) returns text[]
 language plpgsql security invoker
 as $$
@@ -244,8 +245,9 @@ $$;
 
 drop function if exists agent.reap(text[], int4);
 
--- Tries each lock once more and spares a process that came back. _max_attempts: by queue, for
--- events without a number of their own; 3 where a queue is not named. Returns the processes reaped.
+-- Releases the turns of dead processes. Tries each lock once more and spares a process that came
+-- back. _max_attempts: by queue, for events without their own; 3 for other queues. Returns the ids
+-- of the reaped processes.
 create or replace function agent.reap(_ids text[], _max_attempts jsonb default '{}')
 returns setof text
 language plpgsql security invoker
@@ -259,7 +261,8 @@ begin
         continue when not pg_try_advisory_xact_lock(agent.process_key(_id));
         delete from agent.process where id = _id;
         continue when not found;
-        -- All of them, in order: the process may only have been paused and record just now.
+        -- Lock all events, in order of ids: the process may only have been suspended, and may be
+        -- recording a step right now.
         perform from agent.event
         where attempts > 0 and fence > 0 and holder = _id order by id for update;
         insert into agent.attempt (event_id, attempt, at, worker, error)
@@ -294,7 +297,7 @@ begin
         from pg_stat_activity as activity
         where (activity.backend_xmin is not null or activity.backend_xid is not null)
           and activity.pid <> pg_backend_pid()
-          -- Neither a vacuum's own snapshot nor one in another database keeps rows of ours.
+          -- Neither a vacuum's own snapshot nor one in another database keeps our rows.
           and activity.backend_type <> 'autovacuum worker'
           and (activity.datname = current_database() or activity.datname is null)
         union all
@@ -320,7 +323,7 @@ begin
 end
 $$;
 
--- Removes the note that a conversation's choice is unused.
+-- Marks a conversation's choice as used.
 create or replace function agent.use_choice(_key text) returns void
 language plpgsql security invoker
 as $$
@@ -332,8 +335,8 @@ $$;
 
 -- Prunes the agents that conversations chose (settings default/<conversation>): those unused since
 -- _before, and all but the _most recently used of each of _channels and of the others together.
--- Returns their number. The first call notes a setting as unused (unused_since, microseconds);
--- agent.use_choice removes the note.
+-- Returns their number. A setting counts as unused from the first call that finds it without
+-- unused_since (microseconds), which is then set; agent.use_choice removes it.
 create or replace function agent.prune_choices(_before timestamptz, _most int4, _channels text[])
 returns int4
 language plpgsql security invoker

@@ -1,7 +1,8 @@
 -- Views with the classical columns, and functions that list events.
 --
 --   messages, responses, mem_outbox, agent_messages, chat_messages  the views
---   message_line  messages as lines of their agents' histories; keep_lines, erase_lines
+--   message_line  messages as lines of their agents' histories; keep_lines stores such lines, and
+--                 erase_lines removes them
 --   counts    live events by queue and target
 --   leased    events that are being worked
 --   recent    live and finished events of a queue
@@ -91,8 +92,8 @@ select id
      , claimed_until
 from known;
 
--- Messages as lines of their agents' histories, live and dead. A live one has no other line; those
--- that died or were completed are stored in agent.agent_message, under the same id.
+-- Live messages and dead letters as lines of their agents' histories. A live message has no other
+-- line; the lines of dead and completed ones are stored in agent.agent_message, under the same id.
 create or replace view agent.message_line as
 with known as
 ( select id, target, message_id, event, created_at, true as is_live
@@ -158,7 +159,8 @@ begin
 end
 $$;
 
--- Removes the lines of dead letters that are live again, and so their own lines, or discarded.
+-- Removes the stored lines of dead letters that were discarded, or revived: a live message is its
+-- own line.
 create or replace function agent.erase_lines(_ids int8[]) returns void
 language plpgsql security invoker
 as $$
@@ -170,7 +172,7 @@ begin
 end
 $$;
 
--- Earlier releases kept no lines of dead letters.
+-- Stores the lines of older dead letters, which earlier releases did not store.
 select agent.keep_lines(array
 ( select id from agent.event_hist
   where queue = 'inbox' and outcome = any (agent.dead_outcomes())

@@ -10,8 +10,8 @@
 --   activity_span      the oldest place kept, and the next one
 --   forget_activity    drops old rows
 
--- Numbers at most _limit rows and returns how many. If another process is doing so, there is no
--- need to wait: it numbers the same rows.
+-- Gives places to at most _limit rows and returns how many. If another process is doing so, returns
+-- 0 at once unless _wait is true: the other process gives places to the same rows.
 create or replace function agent.place_activity
 ( _limit int4 default 10000, _wait bool default false ) returns int4
 language plpgsql security invoker
@@ -20,7 +20,7 @@ declare
     _last int8;
     _placed int4;
 begin
-    -- Look before locking: a lock is a write, and most often there is nothing to do.
+    -- Look before locking: a lock is a write, and usually there is nothing to do.
     perform from agent.activity where place is null order by id limit 1;
     if not found then
         return 0;
@@ -88,7 +88,7 @@ create or replace function agent.activity_span(out first int8, out next int8)
 language plpgsql security invoker
 as $$
 begin
-    -- Waits for other processes, so that `next` comes after everything committed, for every caller.
+    -- Wait for other processes, so that `next` comes after all committed rows for every caller.
     while agent.place_activity(_wait => true) > 0 loop
     end loop;
     next := (select place + 1 from agent.activity_end);
@@ -118,8 +118,8 @@ begin
 end
 $$;
 
--- Created once: recreating a trigger would lock the table against running workers. Events stored by
--- our functions name their root, and those functions report them.
+-- Created once: recreating a trigger would lock the table against running workers. Our own
+-- functions store events with their root_id and report them themselves.
 do $$
 begin
     if not exists

@@ -3,7 +3,7 @@
 --   keep_observation     inserts or replaces one, without its event
 --   save_observation     the same with its event
 --   remove_observation   deletes one, for good or softly
---   merge_observations   makes one of two
+--   merge_observations   merges two into one
 --   purge_observations   removes softly deleted ones for good
 
 -- The event of a change, for the index. Returns its id: the position that a reader may wait for.
@@ -25,7 +25,7 @@ begin
 end
 $$;
 
--- For callers that put the event themselves.
+-- Inserts or replaces an observation, for callers that put its event themselves.
 create or replace function agent.keep_observation(_observation jsonb) returns agent.observation
 language plpgsql security invoker
 as $$
@@ -42,7 +42,7 @@ begin
         ( workspace_id text, id text, subject_type text, subject_id text, observer text, type text
         , content text, source_message_ids text[], confidence float8 )
     on conflict (workspace_id, id) do update
-    -- Draw the version while the row is locked: of two saves at once the later has the higher.
+    -- Draw the version while the row is locked: of two concurrent saves, the later gets the higher.
     set subject_type = excluded.subject_type, subject_id = excluded.subject_id
       , observer = excluded.observer, type = excluded.type, content = excluded.content
       , source_message_ids = excluded.source_message_ids, confidence = excluded.confidence
@@ -54,7 +54,7 @@ end
 $$;
 
 -- _observation: workspace_id, id, subject_type, subject_id, content and, as wanted, observer, type,
--- source_message_ids and confidence. Returns its position.
+-- source_message_ids and confidence. Returns the position of the change.
 create or replace function agent.save_observation(_observation jsonb) returns int8
 language plpgsql security invoker
 as $$
@@ -66,8 +66,8 @@ declare
     _id text := _observation ->> 'id';
 begin
     if not exists (select from agent.observation where workspace_id = _workspace and id = _id) then
-        -- Somebody may be inserting it, which the select below would not see: two first saves at
-        -- once wait for each other here.
+        -- Another transaction may be inserting it, which the select below would not see. So the
+        -- second of two concurrent first saves waits here for the first one.
         perform pg_advisory_xact_lock(hashtext('agent.observation'), hashtext(_id));
     end if;
     select case when deleted_at is null
@@ -86,7 +86,7 @@ begin
 end
 $$;
 
--- Returns its position, null if there is no such observation.
+-- Returns the position of the change, null if there is no such observation.
 create or replace function agent.remove_observation
 ( _workspace text, _id text, _soft bool default false ) returns int8
 language plpgsql security invoker

@@ -2,7 +2,7 @@
 --
 --   forget_subject   deletes every trace of a subject; of a person, their messages too. Its parts:
 --   forget_events, forget_agent_messages, forget_frames, forget_observations, count_unattributed
---   erase_conversation   deletes a conversation: its messages and all that came of them
+--   erase_conversation   deletes a conversation: its messages and everything derived from them
 
 -- Replaces the frames about a person, or about some messages if the key is null, by frames of type
 -- `forgotten`. Streams resume inside a row, so the number of frames must stay: message_received
@@ -46,9 +46,9 @@ return coalesce(case
     else _frame ->> 'subject' = _key
     end, false);
 
--- Deletes events of a person, live and finished, and all events that came of them, with their
--- journals. A change of memory about somebody else stays: it still has to reach the index. `names`
--- are the messages' ids, `lines` the keys of room lines that had copies.
+-- Deletes the events of a person, live and finished, and all events that descend from them, with
+-- their journals. A queued change of memory about somebody else stays: it still has to reach the
+-- index. `names` are the messages' ids, `lines` the keys of room lines that had copies.
 create or replace function agent.forget_events
 ( _key text, out events int8, out history int8, out names text[], out lines text[] )
 language plpgsql security invoker
@@ -96,9 +96,9 @@ create or replace function agent.own_conversation(_id text) returns text
 language sql immutable parallel safe security invoker
 return regexp_replace(_id, '^([^:]*):(id|name):', '\1:');
 
--- Deletes a person's lines of agents' histories. Lines of earlier releases name no subject; they
--- are found by their message, or by a conversation named after the person. `names` are the ids of
--- the messages, those given included.
+-- Deletes a person's lines in agents' histories. Lines of earlier releases name no subject; they
+-- are found by their message, or by a conversation named after the person. Returns in `names` the
+-- given ids of messages and those of the deleted lines.
 create or replace function agent.forget_agent_messages
 ( _key text
 , _workspace text
@@ -120,8 +120,9 @@ begin
 end
 $$;
 
--- Deletes the observations about a subject, and those about others that came from its messages
--- alone. The latter leave our index at once, and other indexes by the relays. Returns the number.
+-- Deletes the observations about a subject, and those about others that were learned only from its
+-- messages. The latter leave our own index at once, and other indexes through the relays. Returns
+-- the number of observations.
 create or replace function agent.forget_observations
 ( _workspace text, _type text, _id text, _names text[] ) returns int8
 language plpgsql security invoker
@@ -210,7 +211,7 @@ begin
 end
 $$;
 
--- The agents that have lines, found by one index probe each.
+-- The agents that have lines, by one index probe per agent.
 create or replace function agent.agents_with_lines() returns setof text
 language plpgsql stable security invoker
 as $$
@@ -286,7 +287,7 @@ end
 $$;
 
 -- Deletes a conversation: its messages with their journals, responses, lines, frames, files and
--- versions. A turn that runs loses its lease. Message ids stay known for the dedup window.
+-- versions. A running turn loses its lease. Message ids stay known for the dedup window.
 -- _lanes are those in which its messages may wait, _channel that of its responses. Returns the
 -- numbers of deleted messages and lines, and the ids of deleted files.
 create or replace function agent.erase_conversation

@@ -18,7 +18,7 @@ begin
         begin
             create extension vector schema public;
         exception when others then
-            -- Not installed, or not ours to create: search by words alone. doctor says so.
+            -- Not installed, or we may not create it: search by words alone. doctor reports it.
             return false;
         end;
     end if;
@@ -82,8 +82,8 @@ end
 $$;
 
 -- _documents: array of {"id", "hash", "version", "pieces": [{"content", "embedding"}]}. A document
--- without pieces is unchanged and only its version moves, unless the index holds other content by
--- now. Returns the ids that were written.
+-- without pieces is unchanged: only its version moves, and it is not written if the index holds
+-- other content by now. Returns the ids that were written.
 create or replace function agent.put_documents
 ( _agent text, _context text, _model text, _documents jsonb ) returns text[]
 language plpgsql security invoker
@@ -188,7 +188,8 @@ declare
     _removed text[];
 begin
     if _version is not null and agent.forgotten(_agent, _context) is null then
-        -- First: this waits for a late writer of the same documents, which the select then sees.
+        -- Do this first: it waits for a late writer of the same documents, whose rows the select
+        -- below then sees.
         perform agent.bury_documents(_agent, _context, _ids, _version);
     end if;
     with first as materialized
@@ -206,8 +207,8 @@ begin
       and nth > 0;
     update agent.knowledge
     set content = '', hash = '', model = '', deleted = true, updated_at = agent.now()
-      -- Each document of a whole scope keeps its own version: one saved meanwhile may be older than
-      -- the newest of the others.
+      -- If the whole scope is removed, each document keeps its own version. A tombstone with the
+      -- newest version would also refuse a document that was saved meanwhile with a lower one.
       , version = case when _ids is null then version else greatest(version, _version) end
     where agent_name = _agent and context_id = _context and document_id = any (_removed);
     if agent.has_vectors() then
@@ -256,8 +257,8 @@ begin
 end
 $$;
 
--- The version up to which a scope was forgotten, null if it never was. Until the caller commits, no
--- other transaction forgets it.
+-- The version up to which a scope was forgotten, null if it never was. Takes a lock, so that no
+-- other transaction forgets the scope before the caller commits.
 create or replace function agent.forgotten(_agent text, _context text) returns int8
 language plpgsql security invoker
 as $$

@@ -1,7 +1,7 @@
 -- Searching the knowledge index, and indexing again for another model.
 
--- Marks each document as of no model, so that its change is put once. The relays then index the
--- current observations.
+-- Queues a change for at most _limit documents of other models, and removes their model, so that
+-- each is queued only once. The relays then index the current observations. Returns the number.
 create or replace function agent.tell_again(_agent text, _model text, _limit int4 default 1000)
 returns int4
 language plpgsql security invoker
@@ -43,7 +43,7 @@ language plpgsql stable security invoker
 as $$
 declare
     _all tsquery := plainto_tsquery('pg_catalog.english', _asked);
-    -- Any of the words: a question and its answer rarely share them all.
+    -- Match any of the words: a question and its answer rarely share all of them.
     _any tsquery := replace(_all::text, ' & ', ' | ')::tsquery;
 begin
     return query

@@ -1,9 +1,9 @@
 -- People with several identities.
 --
---   link_people      makes two identities one person, with all that either was linked to before
+--   link_people      makes two identities one person, with all identities linked to either of them
 --   unlink_person    makes an identity a person of its own again
 --   linked_subjects  all identities of a person
---   known_as         the identities that a subject means
+--   known_as         the identities that match a subject
 
 -- Returns false if they were linked before.
 create or replace function agent.link_people(_one text, _other text) returns bool
@@ -13,7 +13,7 @@ declare
     _first uuid;
     _second uuid;
 begin
-    -- Otherwise two calls at once could make two groups of one person.
+    -- Without the lock, two concurrent calls could make two groups of one person.
     lock table agent.person_link in share row exclusive mode;
     select person into _first from agent.person_link where subject = _one;
     select person into _second from agent.person_link where subject = _other;
@@ -28,7 +28,7 @@ begin
 end
 $$;
 
--- Returns whether it was linked. A last identity that is left alone is unlinked, too.
+-- Returns whether it was linked. If only one other identity is left, that is unlinked, too.
 create or replace function agent.unlink_person(_subject text) returns bool
 language plpgsql security invoker
 as $$
@@ -46,7 +46,7 @@ begin
 end
 $$;
 
--- Returns the given subject first.
+-- All identities of a person, the given one first.
 create or replace function agent.linked_subjects(_subject text) returns setof text
 language plpgsql stable security invoker
 as $$
@@ -61,7 +61,7 @@ begin
 end
 $$;
 
--- Finds the identities in the rows that are stored.
+-- The identities that match a key, as far as stored rows show them.
 create or replace function agent.known_as(_key text) returns setof text
 language sql stable security invoker
 as $$

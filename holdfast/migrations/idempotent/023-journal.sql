@@ -2,10 +2,10 @@
 --
 --   record_journal    stores entries of many turns, each under its fence
 --   record_step       stores one step of one turn
---   put_step, write_journal, write_text  their parts
---   signal_event      keeps a signal for an event and resumes its turn if it waits for that name
---   take_signal       the oldest signal of a name, as the result of a step
---   resume_signalled  makes events due that wait for a signal that is there
+--   put_step, write_journal, write_text  parts of these two
+--   signal_event      keeps a signal for an event and resumes its turn if that waits for the name
+--   take_signal       takes the oldest signal of a name as the result of a step
+--   resume_signalled  makes events due whose awaited signal has arrived
 --   assume_effects    decides about once-steps that may have happened
 --   blank_journals    erases everything that anybody wrote; keys and states stay
 --   erase_journals    deletes the journals of events; erase_journals_of: of all events of a chunk
@@ -15,7 +15,7 @@
 -- Returns for each entry whether its turn is held; nothing is stored of a lost one.
 --
 -- Locks the primary event of each turn, in the order of ids, as settle, renew and reap do. The
--- primary alone: a turn never loses another of its events without it.
+-- primary event is enough: a turn never loses another event without losing that one.
 create or replace function agent.record_journal(_entries jsonb) returns bool[]
 language plpgsql security invoker
 as $$
@@ -52,7 +52,7 @@ begin
 end
 $$;
 
--- One step of one turn: half the cost of record_journal, for a turn that steps alone.
+-- Stores one step of one turn at half the cost of record_journal. Returns whether the turn is held.
 create or replace function agent.record_step(_id int8, _fence int8, _step jsonb) returns bool
 language plpgsql security invoker
 as $$
@@ -101,7 +101,7 @@ begin
 end
 $$;
 
--- Stores what one entry says of the text, the progress and the preview. Its other parts stay.
+-- Stores the text, progress and preview of one entry. Parts that it lacks stay as they were.
 create or replace function agent.write_journal(_entry jsonb) returns void
 language plpgsql security invoker
 as $$
@@ -127,8 +127,8 @@ begin
 end
 $$;
 
--- Keeps a text from an offset on: the same one again changes nothing. A greater generation replaces
--- the whole text.
+-- Stores a text in place of everything from an offset on, so that repeating a call changes nothing.
+-- A greater generation replaces the whole text.
 create or replace function agent.write_text
 ( _id int8, _generation int4, _offset int4, _text text ) returns void
 language plpgsql security invoker
@@ -163,7 +163,7 @@ returns bool
 language plpgsql security invoker
 as $$
 begin
-    -- In the order of ids, as everywhere: resuming the turn changes its first event.
+    -- Lock in the order of ids, as everywhere: resuming the turn changes its first event.
     if _id <> all (array
         ( select id from agent.event where id in (_id, agent.primary_of(_id))
           order by id for no key update ))
@@ -293,8 +293,8 @@ begin
 end
 $$;
 
--- The tables are younger than the grants of most workers: a role gets the rights that it has on
--- agent.event, or its sweeps would fail.
+-- The tables are younger than the grants of most workers. So a role gets the rights that it has on
+-- agent.event; otherwise its sweeps would fail.
 do $$
 declare
     _role text;

@@ -1,6 +1,6 @@
 -- Pairing: strangers on a channel wait until somebody approves their code.
 --
---   request_pairing   stores a request of a stranger, or returns the row that there is
+--   request_pairing   stores a stranger's request, or returns the pairing that exists
 --   approve_pairing   admits the person with this code
 --   revoke_pairing    removes a person or a request
 
@@ -17,7 +17,7 @@ create or replace function agent.request_pairing
 language plpgsql security invoker
 as $$
 begin
-    -- Otherwise two requests at once could both be the last one allowed.
+    -- Without the lock, two concurrent requests could both be the last one allowed.
     lock table agent.pairing in share row exclusive mode;
     delete from agent.pairing where expires_at <= agent.now();
     return query

@@ -4,7 +4,7 @@
 --   roll_up               adds the next span of history to agent.event_count
 --   rolled_up_to          the end of the last span that was added
 --   count_live            counts the live events of a queue, by bucket
---   statistics            numbers of a queue: rolled up, finished since, and live
+--   statistics            numbers of a queue: stored sums, events finished since, and live events
 --   dead_rows             dead rows of the live table, if they are worth a vacuum
 
 -- _width: the length of a bucket in seconds. With TimescaleDB its time_bucket is used; date_bin
@@ -60,8 +60,8 @@ end
 $$;
 
 -- Adds at most an hour of history, up to _until, and drops buckets that no chart shows; a history
--- without events is added whole. Returns the end of what is added; null if another process is doing
--- it. A transaction that commits an event long after it ended is not counted.
+-- without events is added whole. Returns the end of the added history; null if another process is
+-- doing this. Events whose transaction commits long after they ended are not counted.
 create or replace function agent.roll_up(_until timestamptz) returns timestamptz
 language plpgsql security invoker
 as $$
@@ -101,9 +101,9 @@ begin
 end
 $$;
 
--- _since must be the start of a bucket. _targets: null for all. By target there is one row for
--- each, without a bucket; otherwise one for each bucket, without a target. `cells` and
--- `cell_events` are the times to answer of completed events.
+-- _since must be the start of a bucket. _targets: null for all. Returns one row per target, without
+-- a bucket, if _by_target; otherwise one row per bucket, without a target. `cells` and
+-- `cell_events` are a histogram of the times to answer of completed events.
 create or replace function agent.statistics
 ( _width int4, _since timestamptz, _queue text, _targets text[] default null
 , _by_target bool default false ) returns table
@@ -159,8 +159,8 @@ begin
 end
 $$;
 
--- The tables are younger than the grants of most workers: a role gets the rights that it has on
--- agent.event, or its turns and sweeps would fail.
+-- The tables are younger than the grants of most workers. So a role gets the rights that it has on
+-- agent.event; otherwise its turns and sweeps would fail.
 do $$
 declare
     _role text;
@@ -183,7 +183,8 @@ end
 $$;
 
 -- Returns the number of dead rows of the live table if they are many, else 0. A promoted standby
--- starts without numbers: it returns 1 until the first vacuum, unless the table is tiny.
+-- starts without statistics, so there it returns at least 1 until the first vacuum, unless the
+-- table is tiny.
 create or replace function agent.dead_rows() returns int8
 language plpgsql stable security invoker
 as $$

@@ -58,8 +58,8 @@ begin
 end
 $$;
 
--- Moves at most 5,000 rows and returns how many. Dead letters stay in history, where people see
--- them.
+-- Moves at most 5,000 rows and returns how many. Dead letters stay in history, where people look
+-- for them.
 create or replace function agent.move_history(_out bool) returns int4
 language plpgsql security invoker
 as $$

@@ -7,8 +7,8 @@
 -- sort it (22 claims/s instead of 480 at a backlog of 100,000). Statistics gathered while another
 -- transaction fills the table, or after it was emptied, make it believe that the table is empty and
 -- read all of it. So functions on the hot path read by index alone, whatever the statistics say,
--- with one generic plan. A plan with a disabled node looks expensive enough to be compiled, which
--- takes 40 ms for a claim of 1 ms; so jit is off wherever a node is.
+-- with one generic plan. A plan with a disabled node looks expensive enough to trigger JIT, which
+-- takes 40 ms for a claim of 1 ms; so jit is off wherever a node is disabled.
 
 do $$
 declare
@@ -23,7 +23,7 @@ begin
         execute format('alter function %s set search_path = pg_catalog, pg_temp', _function);
     end loop;
     for _names, _settings in values
-        -- One index per table, in its order, from the front.
+        -- Functions that read one index per table, in its order, from the front.
         ( array['promote', 'promote_lane', 'claim_turns', 'lock_ready', 'collect'
                , 'untried_behind', 'claimed_behind', 'claim_event', 'longest_waiting', 'next_due'
                , 'has_late', 'wake_late', 'place_activity', 'read_activity', 'activity_page']
@@ -32,15 +32,15 @@ begin
       , ( array['settle', 'settle_turns']
         , 'enable_seqscan=off enable_bitmapscan=off enable_hashjoin=off enable_mergejoin=off'
           ' jit=off plan_cache_mode=force_generic_plan' )
-        -- Few rows by key.
+        -- Functions that read a few rows by key.
       , ( array['take_lanes', 'are_first', 'lock_limits', 'slots_left', 'gather', 'handed_on'
                , 'spent', 'checkpoint', 'emits', 'rename_emits', 'record_journal', 'record_step'
                , 'write_journal', 'write_text', 'primary_of', 'take_signal', 'resume_signalled'
                , 'keep_lines', 'erase_lines']
         , 'enable_seqscan=off enable_bitmapscan=off jit=off plan_cache_mode=force_generic_plan' )
-        -- Arrays of ids joined with arrays of results. Both look short to the planner, and nested
-        -- loops over two long ones take the square of their length. Called by settle, so hash joins
-        -- are switched on again.
+        -- Functions that join arrays of ids with arrays of results. Both look short to the planner,
+        -- and nested loops over two long ones take the square of their length. They are called by
+        -- settle, which switches hash joins off, so hash joins are switched on again.
       , ( array['claim_heads', 'renew', 'finish', 'keep_tracebacks', 'keep_attempts', 'put_back'
                , 'decide_endings']
         , 'enable_seqscan=off enable_bitmapscan=off enable_hashjoin=on enable_nestloop=off'

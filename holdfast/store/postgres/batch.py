@@ -36,7 +36,8 @@ class Batch(Generic[Item, Result]):
 
     async def add(self, items: Sequence[Item]) -> list[Result]:
         """Send items and return their results in order. A cancelled wait may still send them."""
-        # With many callers wait for the others, or every second call would carry one request only.
+        # With many callers, wait for the others; otherwise every second call would carry only one
+        # request.
         if not self._crowded and not self._sending.locked() and not self._waiting:
             async with self._sending:
                 return await self._send(list(items))

@@ -57,10 +57,11 @@ pool went on trying, it would double its delays."""
 KEEP_READ_ONLY_FOR = 5.0
 WAIT_FOR_CONNECTION = 10.0
 WAIT_BEFORE_AWAY = 0.8
-"""Seconds to wait for a connection before the server counts as away, if one broke."""
+"""Seconds of one wait for a connection. If a connection broke meanwhile, the server then counts as
+unreachable."""
 WAIT_WHILE_AWAY = 0.4
-"""The same while it is away. An HTTP request may need two calls, one after the other, and has two
-seconds in all."""
+"""The same while the server is unreachable. An HTTP request may need two calls, one after the
+other, and has two seconds in all."""
 
 # Dimensions, whether there are nulls, type of the elements, their number, index of the first.
 _array_header = Struct(">iiIii").pack
@@ -185,8 +186,8 @@ class Connections:
 
     async def _configure(self, connection: Connection) -> None:
         self._connected_at[connection] = time.monotonic()
-        # Names of prepared statements that no other client has: behind a pooler that does not keep
-        # them apart, the session of another would run its own statement of that name for us.
+        # Give prepared statements names that no other client uses. Behind a pooler that does not
+        # keep them apart, a session could otherwise run another client's statement of that name.
         connection._prepared._prepared_idx = secrets.randbelow(2**53)
         # Payloads stay text until they are read.
         connection.adapters.register_loader("jsonb", TextLoader)
@@ -220,12 +221,12 @@ class Connections:
         finally:
             self._is_away = connection.broken
             if connection.broken:
-                # Its neighbours went to the same server: look at each before its next use.
+                # The other connections lead to the same server: check each before its next use.
                 self._suspect_before = time.monotonic()
             await self._pool.putconn(connection)
 
     async def _acquire(self) -> Connection:
-        """Take a connection from the pool; fail soon while the server is away: clients wait."""
+        """Take a connection from the pool. Fails soon during an outage, since clients wait."""
         until = time.monotonic() + WAIT_FOR_CONNECTION
         while True:
             try:
@@ -246,12 +247,12 @@ class Connections:
         return WAIT_WHILE_AWAY if self._is_away else WAIT_BEFORE_AWAY
 
     def _is_usable(self, connection: Connection) -> bool:
-        """Find out, without asking the server, whether it has closed a connection."""
+        """Return whether a connection is still open, without asking the server."""
         if self._connected_at.get(connection, 0.0) > self._suspect_before:
             return True
         self._connected_at[connection] = time.monotonic()
         with suppress(psycopg.Error):
-            # The first read may find the server's last words, the second the end.
+            # The first read may return the server's last message, the second the end of the stream.
             connection.pgconn.consume_input()
             connection.pgconn.consume_input()
         self._is_away = connection.closed
@@ -260,7 +261,8 @@ class Connections:
     async def _leave_read_only(self, connection: Connection) -> None:
         """Close connections to a server that became read-only: another one may be the primary.
 
-        New ones stay for a while, or a server that is only set to read-only would get ever more."""
+        Recent ones stay for a while: a server that was only set to read-only would otherwise get
+        new connections again and again."""
         if time.monotonic() - self._connected_at.get(connection, 0.0) > KEEP_READ_ONLY_FOR:
             await connection.close()
             await self._pool.drain()

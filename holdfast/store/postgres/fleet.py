@@ -1,4 +1,4 @@
-"""This process among others on one database: its session, its wake-ups, the dead ones."""
+"""This process among the others on one database: its session, its wake-ups, and dead processes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from holdfast.store.watch import Watch
 
 LATE_AFTER = timedelta(seconds=1)
 LATE_WITHIN = timedelta(seconds=4)
-"""Age of a ready event that nobody took, perhaps for want of a wake-up."""
+"""Ages between which a ready event is late: nobody took it, perhaps for want of a wake-up."""
 
 
 class Fleet:
-    """The other processes on this database. The session starts with the first need of it."""
+    """Connects this process with the others on its database.
+
+    The session starts when it is first needed: a program that only puts events has none."""
 
     def __init__(self, direct_url: str, connections: Connections, watch: Watch) -> None:
         self._connections = connections

@@ -67,7 +67,7 @@ def step_row(step: Step) -> Payload:
 
 
 async def record(connections: Connections, entries: list[Payload]) -> list[bool]:
-    """Store entries in one transaction. Returns of each whether its turn is held."""
+    """Store entries in one transaction. Returns for each whether its turn is still held."""
     match entries:
         case [{"id": event_id, "fence": fence, "steps": [step], **rest}] if not rest:
             arguments = (event_id, fence, dump(step))
@@ -107,7 +107,9 @@ async def read_journal(
 
 
 async def take_signal(connections: Connections, turn: LeasedTurn, step: Step) -> Step | Lost | None:
-    """Take a signal as the result of a step. Returns the step, None if there is no signal."""
+    """Take a signal as the result of a step. Returns the step, None if there is no signal.
+
+    Returns Lost if the turn is lost."""
     [(held, value)] = await connections.rows(
         "select held, value from agent.take_signal(%s, %s, %s)",
         (turn.primary.id, turn.fence, dump(step_row(step) | {"ids": turn.ids})),

@@ -14,10 +14,10 @@ from holdfast.store.watch import Watch
 Role = Literal["looker", "deputy", "none"]
 
 LOOK_SECONDS = 1.0
-"""Seconds between looks, and between the questions of the deputy."""
+"""Seconds between checks by the looker, and between role requests of the deputy."""
 ROLE_REQUEST_SECONDS = 0.25
-"""Mean seconds between questions of all others together, who replace a looker that died together
-with its deputy."""
+"""Mean seconds between role requests of all other processes together. They replace a looker that
+died together with its deputy."""
 SLACK = 0.1
 """Seconds that a periodic call may come early."""
 
@@ -36,7 +36,7 @@ class Lookout:
         self._role: Role = "none"
         self._has_lock = False
         self._next_at = 0.0
-        """When the deputy asks again; 0 to ask at once."""
+        """When the deputy requests a role again; 0 to do so at once."""
         self._considered_at = 0.0
 
     @property
@@ -45,7 +45,7 @@ class Lookout:
         return self._role
 
     async def look(self) -> list[str]:
-        """Look, if this process does it for all. Returns the processes that are dead."""
+        """Check for dead processes if this one is the looker. Returns those that are dead."""
         if self._connection != self._session.connections or not self._session.is_up:
             # The locks of the last connection are gone.
             self._watch.forget()
@@ -55,10 +55,10 @@ class Lookout:
         return await self._look() if self._role == "looker" else []
 
     def _is_time_to_ask(self) -> bool:
-        """Whether to ask now: the deputy every second, others at random.
+        """Return whether to request a role now: the deputy every second, others at random.
 
-        Each moment is as likely as any other. Fixed pauses would keep a fleet that started or
-        reconnected together silent together."""
+        With fixed pauses, processes that started or reconnected together would ask all at once,
+        and would all be silent in between."""
         now = time.monotonic()
         passed, self._considered_at = now - self._considered_at, now
         if self._role == "deputy" or self._next_at == 0.0:
@@ -87,7 +87,7 @@ class Lookout:
         dead = self._watch.look(silent)
         left = (grace - min(up_for, self._session.reconnected_for)).total_seconds()
         if silent and 0 < left < LOOK_SECONDS:
-            # The grace ends before the next look. The dead have waited for long enough.
+            # The grace period ends before the next check is due: check again as soon as it ends.
             await asyncio.sleep(left)
             return await self._look()
         return dead if left <= 0 else []

@@ -17,7 +17,7 @@ OUTAGES = (
 )
 """Errors after which the same call may succeed later."""
 
-# These find out within about ten seconds that a server has vanished.
+# With these limits, the driver notices within about ten seconds that a server has vanished.
 TIMEOUTS = {
     "keepalives_idle": 3,
     "keepalives_interval": 2,

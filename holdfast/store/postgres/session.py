@@ -32,7 +32,7 @@ FIRST_DELAY = 0.1
 LONGEST_DELAY = 0.5
 """Seconds between tries to reconnect, in a fleet of up to 250 processes."""
 RECONNECTS_PER_SECOND = 500
-"""Reconnects of a whole fleet. A larger one takes longer delays."""
+"""Reconnects of a whole fleet. In a larger fleet, each process waits longer between tries."""
 
 EXPECT = "select pg_advisory_lock_shared(agent.wait_key(%s))"
 EXPECT_NO_MORE = "select pg_advisory_unlock_shared(agent.wait_key(%s))"
@@ -88,7 +88,7 @@ class Session:
         return timedelta(seconds=time.monotonic() - self._connected_at)
 
     async def fetch(self, statement: str, arguments: Sequence[Any] = ()) -> tuple[Any, ...] | None:
-        """Run one statement on the session. Returns its row, None while the database is away.
+        """Run one statement on the session. Returns its row, None during a database outage.
 
         Raises HoldfastError for other errors, for example if the tables are missing."""
         connection = self._connection
@@ -129,7 +129,7 @@ class Session:
             await asyncio.sleep(self._delay(failures))
 
     def _delay(self, failures: int) -> float:
-        """Seconds until the next try, spread so that a fleet does not come back all at once."""
+        """Return the seconds until the next try, spread at random over a fleet."""
         most = max(LONGEST_DELAY, self.processes / RECONNECTS_PER_SECOND)
         longest: float = min(FIRST_DELAY * 2 ** min(failures, 10), most)
         return longest * random.uniform(0.2, 1.0)
@@ -147,7 +147,7 @@ class Session:
         with self._reading(connection):
             await self._take_lock(connection)
             await self._lock_expected()
-            # Notifications sent while we were away are lost: wake every queue once.
+            # Notifications sent while we had no session are lost: wake every queue once.
             self._ring("")
             while self._loss is None:
                 with suppress(TimeoutError):
@@ -186,7 +186,7 @@ class Session:
         self._attention.set()
 
     async def _lock_expected(self) -> None:
-        """Share the locks of the queues that are expected, and no others."""
+        """Hold shared locks for exactly the queues whose wake-ups this process expects."""
         async with self._locking:
             wanted = {queue for queue, times in self._expected.items() if times > 0}
             for queue in wanted - self._locked:

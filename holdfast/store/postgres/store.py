@@ -55,10 +55,10 @@ from holdfast.store.readable import setting_of
 from holdfast.store.watch import Watch
 
 BATCH = 1000
-"""Most events or turns that share one call."""
+"""Maximum number of events or turns that share one call."""
 
 JOURNAL_BATCH = 100
-"""Most journal entries that share one call. The result of a step may have 1 MiB."""
+"""Maximum number of journal entries that share one call: the result of a step may have 1 MiB."""
 
 VACUUM = (
     "vacuum agent.event, agent.event_hist, agent.agent_message, agent.chat_message, agent.activity,"

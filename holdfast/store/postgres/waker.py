@@ -19,9 +19,9 @@ WAKE_WAITING = "select agent.wake_waiting(%s)"
 
 
 class Waker:
-    """Collects the queues in which commits made events ready, and wakes those who wait for them.
+    """Collects the queues in which commits made events ready, and wakes processes that expect them.
 
-    A wake-up may be lost: whoever looks out for the fleet finds events that nobody took."""
+    A wake-up may be lost: the looker of the fleet wakes queues with events that nobody took."""
 
     def __init__(self, session: Session, connections: Connections) -> None:
         self._session = session

@@ -17,7 +17,7 @@ on conflict do nothing;
 select id, kind, name, role, channels, agents, sender, owner, created_at, expires_at, used_at
 from credential
 where digest = :digest and kind = :kind and (expires_at is null or expires_at > :now)
-  -- a session or code of a token ends with it
+  -- a session or code of a token ends when the token expires
   and not exists (
     select 1 from credential as token
     where token.id = credential.owner and token.kind = 'token' and token.expires_at <= :now
@@ -231,9 +231,9 @@ select
   );
 
 -- name: forget_frames
--- Of a person, or of some messages if the key is null.
--- The number of frames stays, since streams resume inside a row. A message_received leaves two,
--- as readers make an agent_routed frame of it, too.
+-- Replaces the frames of a person, or of some messages if the key is null, by forgotten ones.
+-- The number of frames stays the same, since streams resume inside a row. A message_received
+-- becomes two frames, as readers also derive an agent_routed frame from it.
 update activity
 set frames = (
   select json_group_array(json(iif(forget, '{"type":"forgotten"}', frame)))

@@ -17,7 +17,7 @@ SQL = load()
 
 
 def put_activity(connection: Connection, parts: Sequence[Iterable[Payload]], now: int) -> None:
-    """Store the frames of a commit as one row, unless nobody has turned the activity on."""
+    """Store the frames of a commit as one row, unless the activity stream is off."""
     default, is_on = connection.execute(SQL["activity_agent"]).fetchone()
     if is_on:
         frames = [
@@ -31,7 +31,7 @@ def put_activity(connection: Connection, parts: Sequence[Iterable[Payload]], now
 
 
 def failed_frames(connection: Connection, ids: Sequence[int], *, dead: bool) -> Iterator[Payload]:
-    """Return a frame for each event whose turn failed: it comes back, or is a dead letter."""
+    """Yield a frame for each event whose turn failed: dead letters, or events that come back."""
     rows = connection.execute(SQL["buried" if dead else "failed"], {"ids": dump(ids)})
     for id, message_id, target, event, sent_by, attempts, error, error_class in rows:
         yield message_frame(
@@ -46,7 +46,7 @@ def failed_frames(connection: Connection, ids: Sequence[int], *, dead: bool) -> 
 
 
 def revived_frames(connection: Connection, ids: Sequence[int]) -> Iterator[Payload]:
-    """Return a message_received frame for each event that is live again."""
+    """Yield a message_received frame for each event that is live again."""
     rows = connection.execute(SQL["revived"], {"ids": dump(ids)})
     for id, message_id, target, event, sent_by in rows:
         yield received_frame(id, message_id, target, shown_payload(event), sent_by)

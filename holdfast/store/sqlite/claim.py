@@ -114,9 +114,9 @@ def _find_heads(db: Writing, request: ClaimRequest) -> list[int]:
 
 
 def _order_targets(request: ClaimRequest) -> list[tuple[str, int | None]]:
-    """Return the targets, each with the most turns to claim.
+    """Return the targets, each with its limit; None shares the limit of the target before it.
 
-    Without such numbers the order is random, so that a long backlog cannot starve the others."""
+    Without limits the order is random, so that a long backlog cannot starve the others."""
     if request.at_most is not None:
         return list(zip(request.targets, request.at_most, strict=True))
     targets = list(dict.fromkeys(request.targets))
@@ -163,9 +163,9 @@ def _find_followers(
 def _find_claimed_behind(
     db: Writing, queue_lane: tuple[str, str], head: int, claimed_at: int, limit: int
 ) -> list[int]:
-    """Find the events of a turn that recorded steps and was given back.
+    """Find the events that were last claimed with a head, in a turn that was given back.
 
-    No others join it, or its steps would be those of other messages."""
+    The turn recorded steps, which belong to these messages. So no others may join it."""
     queue, lane = queue_lane
     params = {
         "queue": queue,

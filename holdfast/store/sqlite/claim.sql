@@ -27,8 +27,9 @@ select id from (
 );
 
 -- name: fresh_heads
--- Only in the inbox does the payload decide which messages may share a turn. `claimed_before` is
--- the last claim of a head that recorded steps and was given back, as a turn that waits is.
+-- The payload is read only in the inbox, where it decides which messages may share a turn.
+-- `claimed_before` is the last claim of a head that recorded steps and was given back, for example
+-- because its turn waits.
 select
   id, lane,
   iif(

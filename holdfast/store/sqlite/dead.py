@@ -126,7 +126,7 @@ def discard(db: Writing, ids: Sequence[int]) -> list[int]:
 
 
 def replay(db: Writing, ids: Sequence[int], actor: str | None = None) -> list[int]:
-    """Put finished events once more and record the actor, if any. Returns the new ids."""
+    """Put copies of finished events and record the actor, if any. Returns the new ids."""
     finished = db.connection.execute(SQL["replayable"], {"ids": dump(ids)}).fetchall()
     last_id = db.ids.draw(db.connection, len(finished))
     rows = [_replay_row(row, new_id) for new_id, row in enumerate(finished, last_id + 1)]
@@ -246,6 +246,7 @@ def _is_json(text: str) -> bool:
     try:
         parse(text)
     except ValueError as error:
+        # Our parser limits the depth of nesting, but deeper texts are JSON nevertheless.
         return "recursion" in str(error)
     return True
 

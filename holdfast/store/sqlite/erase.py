@@ -30,14 +30,14 @@ async def erase_conversation(
         "lane": f"{channel}/{conversation}",
         "lanes": dump(lanes),
     }
-    # Finding all finished answers takes long. So it is done before the transaction, which then
-    # looks for later ones alone.
+    # Finding all finished answers takes long. So read them before the transaction, which then only
+    # has to look for later ones.
     answers, since = await store.read(lambda connection: _find_answers(connection, params))
     return await store.write(lambda db: _erase(db, params | {"since": since}, answers, actor))
 
 
 def _find_answers(connection: Connection, params: dict[str, Any]) -> tuple[list[int], int]:
-    """Return the responses in a conversation, and the greatest id before they were looked for."""
+    """Return the ids of a conversation's responses, and the greatest id before that search."""
     [since] = connection.execute(SQL["greatest_id"]).fetchone()
     messages = {"ids": dump(_find(connection, params)), "since": 0}
     return _ids(connection, "answers_of", params | messages), since

@@ -1,5 +1,5 @@
 -- name: lines_of_conversation
--- ids of the messages, without the offset
+-- the ids of the messages: those of their lines without the offset
 select line.id - (select value from line_offset)
 from json_each(:agents) as a
 join agent_message as line on line.agent_id = a.value

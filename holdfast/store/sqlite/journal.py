@@ -77,7 +77,7 @@ def _put_journal(db: Writing, event_id: int, entry: JournalEntry) -> None:
 
 
 def _put_text(db: Writing, event_id: int, write: Write) -> int:
-    """Store a text and drop what stood from its offset on. Returns the length of the whole."""
+    """Store a text in place of all text from its offset on. Returns the length of the whole."""
     params = {"event_id": event_id, "offset": write.offset, "text": stored_text(write.text)}
     row = db.connection.execute(SQL["journal_position"], params).fetchone()
     generation, length = row or (0, 0)
@@ -91,7 +91,9 @@ def _put_text(db: Writing, event_id: int, write: Write) -> int:
 
 
 def put_signal(db: Writing, event_id: int, name: str, value: str) -> bool:
-    """Keep a signal and resume its turn if it waits for it. Returns False if it is not live."""
+    """Keep a signal for an event, and resume the event's turn if that waits for the signal.
+
+    Returns False if the event is not live."""
     params = {"event_id": event_id, "name": stored_text(name), "value": value, "now": db.now}
     if db.connection.execute(SQL["is_live"], params).fetchone() is None:
         return False
@@ -101,7 +103,9 @@ def put_signal(db: Writing, event_id: int, name: str, value: str) -> bool:
 
 
 def take_signal(db: Writing, turn: LeasedTurn, step: Step) -> Step | Lost | None:
-    """Take a signal as the result of a step. Returns the step, None if there is no signal."""
+    """Take a signal as the result of a step. Returns the step, None if there is no signal.
+
+    Returns Lost if the turn is lost, which must not fail other requests."""
     if not _holds(db, turn):
         return Lost(turn)
     name = stored_text(step.signal or "")
@@ -117,7 +121,7 @@ def take_signal(db: Writing, turn: LeasedTurn, step: Step) -> Step | Lost | None
 
 
 def resume_signalled(db: Writing, event_id: int | None) -> int:
-    """Make turns due that wait for a signal that is there. Returns how many."""
+    """Make turns due whose awaited signal has arrived. Returns the number of turns."""
     params = {"event_id": event_id, "now": db.now}
     rows = db.connection.execute(SQL["signalled_waits"], params).fetchall()
     db.connection.execute(SQL["resume"], {"ids": dump([id for id, _ in rows]), "now": db.now})
@@ -126,7 +130,7 @@ def resume_signalled(db: Writing, event_id: int | None) -> int:
 
 
 def assume_effects(db: Writing, ids: Sequence[int], assume: Assume) -> None:
-    """Decide about once-steps of events that may have happened."""
+    """Store a person's decision about once-steps that may have happened."""
     name = "assume_done" if assume == "done" else "assume_not_done"
     db.connection.execute(SQL[name], {"ids": dump(ids), "now": db.now})
 

@@ -42,7 +42,7 @@ set generation = coalesce(:generation, generation), length = coalesce(:length, l
   updated_at = :now;
 
 -- name: cut_text
--- the row that begins before :offset and ends behind it
+-- the row that begins before :offset and ends after it
 update journal_text set text = substr(text, 1, :offset - position)
 where event_id = :event_id
   and position = (
@@ -68,7 +68,7 @@ where event_id = :event_id
 order by id;
 
 -- name: journal_text
--- the row that holds :offset and all behind it
+-- the row that holds :offset and all rows after it
 select position, text from journal_text
 where event_id = :event_id
   and position >= coalesce(
@@ -96,7 +96,7 @@ limit 1;
 update signal set taken_by = :key where id = :id;
 
 -- name: signalled_waits
--- first events of turns that wait for a signal that is there, to any event that was claimed with
+-- the first events of turns whose awaited signal has arrived, for any event that was claimed with
 -- the first
 select distinct e.id, e.queue
 from signal as s indexed by signal_untaken

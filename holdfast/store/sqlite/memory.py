@@ -47,7 +47,7 @@ MOMENTS = ("created_at", "updated_at", "deleted_at")
 BEFORE_ALL = ("", "", "")
 _TOMBSTONE = {"nth": 0, "content": "", "hash": "", "model": "", "deleted": 1, "embedding": None}
 TOMBSTONE_AGE = timedelta(days=1)
-"""Least age of tombstones: they stop late writers, and no writer is a day late."""
+"""Minimum age to purge tombstones: they stop late writers, and no writer is a day late."""
 
 
 class SqliteObservationStore:
@@ -278,7 +278,8 @@ def _forget(db: Writing, params: dict[str, Any]) -> dict[str, int]:
 def _forget_observations(db: Writing, params: dict[str, Any]) -> int:
     """Delete observations about a subject, and those about others learned only from its messages.
 
-    The latter leave our own index at once, and other indexes by their relays. Returns how many."""
+    The latter leave our own index at once, and other indexes through their relays. Returns the
+    number of observations."""
     removed = db.connection.execute(SQL["forget_observations"], params).rowcount
     for id_, key in db.connection.execute(SQL["learned_from"], params).fetchall():
         removed += remove(db, params["workspace_id"], id_, soft=False) is not None
@@ -325,7 +326,8 @@ class SqliteKnowledge:
         def work(db: Writing) -> set[str]:
             done = _write(db, scope, written, model)
             for id_, stored in _find_documents(db.connection, scope, None).items():
-                # Each by its own version: one saved meanwhile may be older than the newest other.
+                # A tombstone with the version `until` would also refuse a document that was saved
+                # meanwhile with a lower version.
                 if id_ not in kept and stored.version <= until:
                     remove_documents(db, scope, [id_], stored.version)
             return done
@@ -375,7 +377,7 @@ def _scope_params(scope: KnowledgeScope) -> dict[str, Any]:
 
 
 def _scope_word(scope: KnowledgeScope) -> str:
-    """Return the word of a scope in the full text, as the trigger knowledge_inserted writes it."""
+    """Return a scope's word in the full-text index, as the trigger knowledge_inserted writes it."""
     return "s" + f"{scope.agent_name}\n{scope.context_id}".encode().hex().upper()
 
 

@@ -89,7 +89,7 @@ delete from observation
 where workspace_id = :workspace_id and subject_type = :subject_type and subject_id = :subject_id;
 
 -- name: mark_other_models
--- marked as of no model, so that each is indexed again once
+-- Documents of other models lose their model, so that each is queued for the index only once.
 update knowledge set model = ''
 where id in (
   select id from knowledge indexed by knowledge_model
@@ -167,5 +167,5 @@ group by agent_name, context_id
 order by agent_name, context_id;
 
 -- name: rebuild_text
--- Its segments keep the words of deleted documents until they are merged; build it anew.
+-- The segments of the index keep the words of deleted documents until they are merged.
 insert into knowledge_text (knowledge_text) values ('rebuild');

@@ -32,7 +32,7 @@ LONGEST_NAME = 200
 
 
 class ProcessLocks:
-    """The lock files of this process, and a look at those of others."""
+    """Holds lock files for this process, and checks those of others."""
 
     def __init__(self, database: Path, watch: Watch) -> None:
         self._folder = database.with_name(database.name + ".processes")
@@ -56,7 +56,7 @@ class ProcessLocks:
         )
 
     def find_dead(self, process_ids: list[str]) -> list[str]:
-        """Look once. Returns the processes seen dead in two looks, far enough apart."""
+        """Check once. Returns the processes that were dead in two checks, far enough apart."""
         return self._watch.look(id for id in process_ids if self.is_dead(id))
 
     def is_dead(self, process_id: str) -> bool:
@@ -127,7 +127,7 @@ def touch(db: Writing, queue: str) -> None:
 def reap_process(
     db: Writing, locks: ProcessLocks, process_id: str, max_attempts: Mapping[str, int]
 ) -> bool:
-    """Take back the turns of a dead process. Returns False if it lives or was reaped already."""
+    """Release the turns of a dead process. Returns False if it lives or was reaped already."""
     connection, now = db.connection, db.now
     if not locks.is_dead(process_id) or not delete_process(db, process_id):
         return False

@@ -33,11 +33,11 @@ SQL = load()
 Key = tuple[str, str]
 """The queue and the message id of an event."""
 MOST_AHEAD = 256
-"""Most ids to reserve ahead."""
+"""Maximum number of ids to reserve ahead."""
 
 
 class Ids:
-    """Ids of events in the order of their commits, over all processes, and none twice.
+    """Draws event ids that are unique and follow the order of commits, over all processes.
 
     `sqlite_sequence` records the last id in use; updating it for each event would write one more
     page per commit. So ids are reserved ahead, twice as many each time, and kept for the next
@@ -128,7 +128,7 @@ def put_rows(
 def put_one(db: Writing, new: NewEvent, event: str) -> int | None:
     """Store one event, its payload given as text. Returns its id, None for a known message.
 
-    It is the commonest put, and twice as fast without JSON around the row."""
+    This is the most common put, and twice as fast without JSON around the row."""
     connection, now = db.connection, db.now
     id = db.ids.draw(connection, 1) + 1
     queue, target, lane, event_ts, vt, _, message_id, *others = new_row(new)
@@ -201,7 +201,7 @@ def put_chat_messages(db: Writing, lines: Sequence[ChatMessage]) -> int:
 
 
 def keep_lines(db: Writing, ids: Sequence[int]) -> None:
-    """Store the lines of messages that died; ids of other events have none."""
+    """Store the lines of dead messages in the histories; other events among the ids have none."""
     db.connection.execute(SQL["keep_lines"], {"ids": dump(ids)})
 
 
@@ -225,7 +225,7 @@ def send_files(db: Writing, sent: SentFiles) -> None:
 
 
 def put_version(db: Writing, new: NewVersion) -> None:
-    """Note that a message replaces an earlier one, and all its versions so far."""
+    """Store that a message replaces an earlier one and all versions of that."""
     params = {
         "message_id": new.message_id,
         "original": new.original,
@@ -237,7 +237,7 @@ def put_version(db: Writing, new: NewVersion) -> None:
 
 
 def put_observation(db: Writing, observation: Observation) -> dict[str, Any]:
-    """Insert or replace an observation; its memory event is the caller's to write.
+    """Insert or replace an observation; the caller has to put its memory event.
 
     Returns the values written."""
     params = {

@@ -10,7 +10,8 @@ update sqlite_sequence set seq = seq + :count where name = 'event' returning seq
 insert into sqlite_sequence (name, seq) values ('event', :count) returning seq;
 
 -- name: put_key
--- One row: ?1 to ?14 as above, ?15 its id, ?16 the time. Numbers, as each name costs a look-up.
+-- One row: ?1 to ?14 as above, ?15 its id, ?16 the time. The parameters are numbered, since each
+-- named one costs a look-up.
 insert into message_key (queue, message_id, event_id, parent_id, seen_at)
 values (?1, ?7, ?15, ?9, ?16)
 on conflict (queue, message_id) do nothing;
@@ -105,7 +106,7 @@ where true
 on conflict (id) do nothing;
 
 -- name: keep_lines
--- of messages that died
+-- the lines of messages that died
 insert into agent_message (
   id, agent_id, role, channel, sender, message_id, content, conversation, subject, created_at,
   origin
@@ -118,7 +119,7 @@ where event_id in (select value from json_each(:ids))
 on conflict (id) do nothing;
 
 -- name: erase_lines
--- of dead letters that are live again, and so their own lines, or discarded
+-- the stored lines of dead letters that were discarded, or revived: a live event is its own line
 delete from agent_message
 where id in (
   select r.value + (select value from line_offset)

@@ -68,7 +68,7 @@ ANSWERS = (
 
 
 class Reader:
-    """Run reads in threads, so that neither the event loop nor the writer waits for them."""
+    """Runs reads in threads, so that neither the event loop nor the writer waits for them."""
 
     def __init__(self, path: Path, threads: int = READERS) -> None:
         self._path = path
@@ -124,7 +124,7 @@ def _run_with_any_text(
 
 
 def sqlite_dialect(store: SqliteStore) -> Dialect:
-    """Return how holdfast.store.scoped reads from this store."""
+    """Return the dialect by which holdfast.store.scoped and others read from this store."""
 
     async def rows(statement: str, params: dict[str, Any]) -> Sequence[Any]:
         return await store.read(lambda connection: connection.execute(statement, params).fetchall())

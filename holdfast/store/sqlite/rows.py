@@ -82,7 +82,7 @@ FIRST, LAST = micros(EARLIEST), micros(LATEST_READABLE)
 
 
 class Moments(dict[int, datetime]):
-    """A cache of moments by microseconds: a batch has many alike, and a look-up is cheaper."""
+    """A cache of moments by microseconds: a batch has many equal ones, and a look-up is cheaper."""
 
     def __init__(self) -> None:
         self._claims: dict[str, tuple[datetime, ...]] = {}
@@ -92,7 +92,7 @@ class Moments(dict[int, datetime]):
         return result
 
     def claims(self, text: str) -> tuple[datetime, ...]:
-        """Return the moments in a JSON array; those of the events of one claim are mostly alike."""
+        """Return the moments in a JSON array; the arrays of a claim's events are mostly equal."""
         found = self._claims.get(text)
         if found is None:
             found = self._claims[text] = tuple([self[at] for at in parse(text)])

@@ -203,8 +203,8 @@ def _settle_one(
 def cancel(db: Writing, event_id: int, reason: str, actor: str | None, leased_only: bool) -> bool:
     """End an event as cancelled, and record the actor, if any.
 
-    The others of its turn come back at once. Returns False if the event is not live, or if it must
-    be leased and is not."""
+    Other events of its turn come back at once. Returns False if the event is not live, or if it
+    must be leased and is not."""
     which = {"id": event_id, "now": db.now, "leased_only": leased_only}
     found = db.connection.execute(SQL["fence_of"], which).fetchone()
     if found is None:

@@ -70,7 +70,7 @@ def _next_span(connection: Connection, last: int) -> tuple[int | None, int]:
     """Return the end of the added-up history, None if there is none, and where to begin."""
     mark = read_setting(connection, SETTING)
     has_history = connection.execute(SQL["has_history"]).fetchone() is not None
-    # There is nothing to count in spans before the last one of an empty history.
+    # Without history all spans are empty, so begin with the last one.
     return mark, max(mark or 0, last - (KEPT if has_history else STEP) // MICROSECOND)
 
 

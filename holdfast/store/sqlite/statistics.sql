@@ -54,9 +54,9 @@ delete from event_count
 where width = :width and queue in (select distinct queue from event_count) and bucket < :before;
 
 -- name: statistics
--- Rolled up, finished since, and live. :targets is a JSON array, null for all. By target there is
--- one row for each, otherwise one for each bucket. The last column is a JSON array of the cells of
--- completed events and their numbers.
+-- Adds up the stored sums, the events that finished since, and the live ones. :targets is a JSON
+-- array, null for all. :by_target decides whether there is one row per target or per bucket. The
+-- last column is a JSON array of the cells of completed events and their numbers.
 with ended as materialized (
   select target, outcome, created_at, finished_at, id
   from event_hist indexed by event_hist_outcome

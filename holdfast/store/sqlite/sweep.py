@@ -32,7 +32,7 @@ ANY_ATTEMPTS = 2**31
 
 @dataclass(slots=True)
 class Sweeper:
-    """Run the steps of a sweep until nothing is left to do."""
+    """Runs the steps of a sweep until nothing is left to do."""
 
     store: SqliteStore
     now: Callable[[], int]
@@ -79,14 +79,14 @@ class Sweeper:
                 total += await self.store.write(partial(forget_keys, policy=policy, keys=batch))
             if last is None:
                 return total
-            # The least text that is greater, as no text holds a NUL.
+            # The smallest text greater than `last`, as no text holds a NUL.
             start = last + "\x01"
             pause = policy.dedup_window // MICROSECOND // 100
             self._next_key_walk[policy.queue] = self.now() + pause
 
 
 def bury(db: Writing, policy: SweepPolicy) -> int:
-    """End events without attempts left as dead. One whose vt lies ahead is leased, by anybody."""
+    """End events without attempts left as dead. Those whose vt lies ahead are leased, and stay."""
     params = {
         "queue": policy.queue,
         "max_attempts": policy.max_attempts,
@@ -149,7 +149,7 @@ def _find_ready_since(
 
 
 def find_headless_lanes(connection: Connection, queue: str) -> list[str]:
-    """Find lanes without a head. A reader does so, since the search would hold up writers."""
+    """Find lanes without a head. Run this in a reader, since the search would hold up writers."""
     return [lane for (lane,) in connection.execute(SQL["headless_lanes"], {"queue": queue})]
 
 

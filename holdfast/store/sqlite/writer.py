@@ -38,7 +38,7 @@ GROUP_SECONDS = 0.005
 QUICK_SECONDS = 0.002
 """Longest commit after which the event loop itself may do the next one."""
 FEW = 8
-"""Most small requests that the event loop itself may commit together."""
+"""Maximum number of small requests that the event loop itself commits together."""
 POLL_SECONDS = 0.02
 
 
@@ -143,7 +143,7 @@ class Writer:
         return True
 
     def _serve_separately(self, group: Group) -> None:
-        """Run each request in a transaction of its own, so that only those fail that must."""
+        """Run each request in a transaction of its own, so that only the faulty ones fail."""
         self._roll_back()
         group.ready.clear()
         for request in group.requests:
@@ -235,8 +235,8 @@ class WriterThread:
     async def do_small(self, work: Callable[[Writing], T]) -> T:
         """Run a little work in a transaction, shared with small requests of other tasks.
 
-        Requests made in the same iteration of the event loop share a commit; the first task that
-        comes back does it for all."""
+        Requests made in the same iteration of the event loop share a commit: the first task that
+        resumes commits them all."""
         self._require_open()
         request, together = Request(work), self._small
         together.append(request)

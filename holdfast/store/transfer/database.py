@@ -55,7 +55,7 @@ class Database(Protocol):
     def count(self, table: Table) -> int: ...
 
     def rows(self, table: Table, after: Sequence[Any] | None = None) -> Generator[Row, None, None]:
-        """Yield the rows of a table in the order of their keys, those after a key."""
+        """Yield the rows of a table in the order of their keys, beginning after the key `after`."""
 
     def counters(self) -> dict[str, int]:
         """Return the last value of each counter."""
@@ -80,13 +80,13 @@ class Source(Database, Protocol):
         """Count the turns that live processes hold."""
 
     def lock(self, state: State) -> None:
-        """Refuse every change from now on, whatever becomes of this process."""
+        """Refuse every change from now on, even if this process dies."""
 
     def unlock(self) -> None:
         """Allow changes again."""
 
     def mark_moved(self, state: State) -> None:
-        """Keep the lock for good, and say where the data is."""
+        """Keep the lock for good, and record where the data has moved to."""
 
 
 class Target(Database, Protocol):
@@ -95,8 +95,8 @@ class Target(Database, Protocol):
     def begin(self, state: State) -> State:
         """Create the schema if there is none, and refuse changes by anybody else.
 
-        Returns the state of the same move if it was killed, else the given one. The rest of a
-        move that was given up is removed."""
+        Returns the stored state if the same move was killed before, else the given one. Removes
+        what is left of a move that was given up."""
 
     def write(self, table: Table, rows: Sequence[Row], state: State) -> None:
         """Store rows and the state, in one transaction."""

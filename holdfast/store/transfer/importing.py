@@ -77,7 +77,7 @@ class Writer(Protocol):
         """Draw ids of events."""
 
     def keep_ids(self, last: int) -> None:
-        """Let new events come after this id."""
+        """Make later events draw ids after this one."""
 
     def is_unused(self) -> bool:
         """Return whether no event was ever stored."""

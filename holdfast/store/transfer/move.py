@@ -78,7 +78,7 @@ def move(
 ) -> MoveReport:
     """Move everything from one database to another. Raises HoldfastError; then nothing changed.
 
-    A move that was killed goes on where it was. `wait` is the longest wait for running turns."""
+    A killed move continues where it stopped. `wait` is the longest wait for running turns."""
     since = time.monotonic()
     _refuse_same(source_url, target_url)
     _check_source(source_url)
@@ -220,7 +220,7 @@ class _Move:
     def _compare(self, table: Table, target: Target) -> MovedTable:
         replaced = self._fitter.replaced
         before = self._digest(self._source, table, target)
-        # Counted when they were copied.
+        # The values that were replaced just now were counted when they were copied.
         self._fitter.replaced = replaced
         after = self._digest(target, table, target)
         if (before.rows, before.hash) != (after.rows, after.hash):
@@ -294,7 +294,7 @@ def _check_source(url: str) -> None:
 
 
 def _inspect(url: str, role: str) -> str | None:
-    """Return the version of a database, None if it has no schema. Refuse any but this one."""
+    """Return the version of a database, None if it has no schema. Refuses all versions but ours."""
     try:
         report = migrate(url, dry_run=True)
     except HoldfastError as error:
@@ -343,7 +343,7 @@ def _refuse_same(source_url: str, target_url: str) -> None:
 
 
 def _open_existing(url: str) -> Database:
-    """Open a target that has a schema, to look at it."""
+    """Open a target that has a schema, to read from it."""
     return _open_source(url)
 
 

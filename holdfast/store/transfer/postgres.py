@@ -273,7 +273,7 @@ class PostgresDatabase:
             yield self.connection
 
     def _take_locks(self, names: str) -> None:
-        """Lock tables; workers may hold one and wait for another, so try again."""
+        """Lock tables. Tries several times, as workers may hold one table and wait for another."""
         self.connection.execute(f"set local lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'".encode())
         for tries_left in reversed(range(LOCK_TRIES)):
             try:
@@ -404,7 +404,7 @@ def _select(table: Table, after: Sequence[Any] | None) -> str:
 
 
 def _order_by(column: Column) -> str:
-    """The order of both engines: by number, or by the bytes of a text."""
+    """Return the expression that orders a column as SQLite does: numbers, or the bytes of texts."""
     return _column(column) if _is_number(column) else f'{_column(column)} collate "C"'
 
 
@@ -422,7 +422,7 @@ def _insert(table: Table) -> str:
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Insert rows in the open transaction, by way of a table that takes them as they are."""
+    """Insert rows in the open transaction, through a temporary table that takes SQLite's values."""
     staged = ", ".join(f'"{one.name}" {_STAGED.get(one.kind, "text")}' for one in table.columns)
     connection.execute(f"create temp table moving ({staged}) on commit drop".encode())
     vectors = [at for at, one in enumerate(table.columns) if one.kind == "vector"]

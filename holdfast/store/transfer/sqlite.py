@@ -84,7 +84,7 @@ class SqliteDatabase:
                 raise translate_error(error, self.path) from error
         else:
             return
-        # Somebody wrote a text by hand that is not UTF-8. Reading all texts this way would be
+        # A text is not UTF-8, since somebody wrote it by hand. Go on with this decoder, which is
         # slower.
         self._connection.text_factory = _decode
         yield from self._rows(table, last if isinstance(last, tuple | list | None) else (last,))
@@ -230,7 +230,7 @@ class SqliteTarget(SqliteDatabase):
             self.wipe(found)
             self._open()
         with self._changing() as connection:
-            # They would choose heads and report messages; both are in the rows already.
+            # The triggers would choose heads and report messages; the rows have both already.
             state.triggers = _take_triggers(connection, "event")
             connection.execute("delete from setting")
             _put_state(connection, "target", state)
@@ -299,7 +299,7 @@ def remove_draft(path: Path) -> None:
 
 
 def quote(name: str) -> str:
-    """Quote a name: `key`, `text` and `signal` are words of SQL."""
+    """Quote a name: `key`, `text` and `signal` are keywords of SQL."""
     return f'"{name}"'
 
 
@@ -357,7 +357,9 @@ def _decode(text: bytes) -> str:
 
 
 def _replace(draft: Path, target: Path) -> None:
-    """Rename the draft. The log of an empty file that was there would be read as its own."""
+    """Rename the draft to its final name.
+
+    An empty file there may have left a log, which SQLite would take for the draft's: remove it."""
     for suffix in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
             target.with_name(target.name + suffix).unlink()

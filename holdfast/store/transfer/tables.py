@@ -21,7 +21,7 @@ SUMS = "statistics"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `postgres` is its name there."""
+    """A column; `postgres` is its name on PostgreSQL."""
 
     name: str
     kind: Kind
@@ -53,7 +53,7 @@ class Table:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """Parse `kind name name … kind name …`; `name=other` is called otherwise on PostgreSQL."""
+    """Parse `kind: name name … kind: name …`; `name=other` gives the name on PostgreSQL."""
     columns: list[Column] = []
     kind: Kind = "text"
     for word in text.split():
@@ -97,7 +97,7 @@ _SPECIFICATION = (
         "id",
         "int: id text: team_id from_agent message subject key moment: created_at",
     ),
-    # Readers know rows by their place, which is the id on SQLite.
+    # Readers know rows by their position: column place on PostgreSQL, the id on SQLite.
     ("activity", "id", "int: id=place frames: frames moment: created_at"),
     (
         "observation",
@@ -170,7 +170,7 @@ _SPECIFICATION = (
     ),
     ("pause", "kind name", "text: kind name reason paused_by moment: paused_at"),
     ("dead_note", "cause", "text: cause note noted_by moment: noted_at"),
-    # The last one: `activity` in it would let triggers report the events that are copied.
+    # Must be the last: with its row `activity`, triggers would report the events that are copied.
     ("setting", "key", "text: key json: value"),
 )
 
@@ -190,7 +190,7 @@ BY_NAME = {table.name: table for table in TABLES}
 COUNTERS = ("event", "chat_message", "activity", "audit", "signal", "fence", "observation_version")
 """Numbers that only grow and whose last value both engines keep."""
 DERIVED_COUNTERS = ("step", "conversation", "attempt")
-"""Ids that follow the greatest one in the table, on SQLite always."""
+"""Ids that SQLite derives from the greatest one in the table. On PostgreSQL they are sequences."""
 
 NOT_MOVED = {
     "version": "of the program that migrated the database",

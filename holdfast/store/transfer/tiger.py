@@ -49,7 +49,7 @@ class TigerEvent:
 
     @property
     def finished_at(self) -> int:
-        """The last claim is the nearest that Tiger Agent knows of the end."""
+        """The time of the last claim, the closest to the end that Tiger Agent records."""
         last = self.claimed.strip("[]").rpartition(",")[2]
         return max(int(last) if last else self.event_ts, self.event_ts)
 
@@ -59,7 +59,7 @@ def import_tiger(
 ) -> ImportReport:
     """Carry over live events and history. Raises HoldfastError; then nothing was changed.
 
-    In the same database the schema is renamed aside in the same transaction."""
+    If source and target are one database, the old schema is renamed in the same transaction."""
     if sqlite_path(source_url) is not None:
         raise HoldfastError("Tiger Agent lives in PostgreSQL: --from takes postgresql://…")
     is_same = sqlite_path(target_url) is None and is_same_database(source_url, target_url)
@@ -93,7 +93,8 @@ def _replace(
 
 def _rename(connection: Connection, aside: str) -> None:
     try:
-        # Workers of Tiger Agent wait here; afterwards they find functions of the same names.
+        # Workers of Tiger Agent wait for this lock. Afterwards they call our functions of the same
+        # names.
         connection.execute("lock table agent.event, agent.event_hist in access exclusive mode")
         rename = sql.SQL("alter schema agent rename to {}").format(sql.Identifier(aside))
         connection.execute(rename)
@@ -151,7 +152,7 @@ def _add(
 
 
 def _message_id(event: TigerEvent, seen: set[str]) -> str:
-    """Return Slack's id of the message; one of its own if it has none, or came twice."""
+    """Return a message id made of Slack's, or of the event's id if Slack's is missing or known."""
     payload = payload_of(event.event or "null")
     name = ""
     if not isinstance(payload, Unreadable) and payload.get("channel") and payload.get("ts"):
@@ -175,7 +176,7 @@ def _add_event(rows: Rows, event: TigerEvent, name: str, id_: int, route: Route)
         "updated_at": rows.now,
         "last_error": error,
         "finished_at": event.finished_at,
-        # Waiting counts from now on, or old messages would expire at once.
+        # The waiting time counts from now on; otherwise old messages would expire at once.
         "vt": event.vt if outcome else max(event.vt, rows.now),
     }
     payload = payload_of(event.event or "null")
@@ -194,7 +195,9 @@ def _outcome(event: TigerEvent) -> tuple[str | None, str | None]:
 
 
 def _lane(rows: Rows, event: TigerEvent, payload: dict[str, Any], route: Route) -> dict[str, Any]:
-    """Return the lane of a live event; one that was put off holds up no other."""
+    """Return lane, target and attempts of a live event.
+
+    A postponed event gets no lane, so that it holds up no other."""
     is_put_off = event.attempts == 0 and event.vt > rows.now
     has_lane = bool(payload.get("channel") and payload.get("ts") and conversation_of(payload))
     new = route(payload, "")

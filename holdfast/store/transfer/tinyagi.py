@@ -31,7 +31,7 @@ NEEDED = {"message_id", "channel", "sender", "message", "status", "created_at"}
 TABLES = ("messages", "responses", "chat_messages", "agent_messages")
 
 ROOM_LINE = BY_NAME["chat_message"].without("id")
-"""Lines of rooms draw their ids."""
+"""Lines of rooms draw new ids."""
 
 Record = dict[str, Any]
 
@@ -41,7 +41,7 @@ def import_tinyagi(
 ) -> ImportReport:
     """Carry over messages with their states, responses, and histories of agents and rooms.
 
-    Raises HoldfastError; then nothing was changed. The file itself never is."""
+    Raises HoldfastError; then nothing was changed. The file itself is never changed."""
     report = ImportReport(source=str(source), target=target_url, dry_run=dry_run)
     with closing(_open(source)) as connection:
         try:
@@ -181,7 +181,7 @@ class _Import:
             "created_at": created,
             "updated_at": ended,
             "finished_at": ended,
-            # Waiting counts from now on, or old messages would expire at once.
+            # The waiting time counts from now on; otherwise old messages would expire at once.
             "vt": self._rows.now if outcome is None else created,
         }
 
@@ -247,7 +247,9 @@ def _unknown_status(status: Any, known: tuple[str, ...]) -> str | None:
 
 
 def _parse_json(record: Record, name: str, kind: type) -> Record:
-    """Return the value of a JSON column by its name; any other text inside a list or object."""
+    """Return a JSON column as a field of a payload, without one if it is empty.
+
+    Text that is not JSON of this kind is wrapped in a list or an object."""
     text = record.get(name)
     if not text:
         return {}

@@ -45,7 +45,7 @@ Test = TypeVar("Test", bound=Callable[..., object])
 
 
 def platform_only(test: Test) -> Test:
-    """Note that a test is about the platform alone, so that one store shows as much as another."""
+    """Mark a test that concerns only the platform, so that one store is enough for it."""
     test.is_platform_only = True  # type: ignore[attr-defined]
     return test
 
@@ -211,7 +211,7 @@ class ChannelContract:
             for text in ("one", "two"):
                 await platform.say_as_stranger(text)
             await until(platform.answers_to_stranger)
-            # The answer to a known person comes after everything before it was worked.
+            # Once a known person is answered, everything before has been handled.
             await platform.say("hello")
             await platform.visible(1)
             [notice] = await platform.answers_to_stranger()

@@ -91,7 +91,9 @@ SlowAgent = Callable[[Turn], Awaitable[str]]
 
 
 def slow_agent() -> tuple[list[str], asyncio.Event, asyncio.Event, SlowAgent]:
-    """Return an agent whose first turn waits: its texts, its start, and what lets it end."""
+    """Return the texts that an agent gets, events of its start and end, and the agent.
+
+    It sets the first event when a turn begins, and answers once the second one is set."""
     texts: list[str] = []
     working, may_end = asyncio.Event(), asyncio.Event()
 

@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple
 
 WITHIN = 1200.0
-"""Seconds that `wait` waits."""
+"""Default time limit of `wait`, in seconds."""
 
 
 class Answer(NamedTuple):
@@ -70,7 +70,7 @@ class Crowd(ABC):
         """Return the messages of the bot now, by thread, oldest first."""
 
     def limit(self) -> None:
-        """Apply a rate limit like the platform's own, if the server can. Do it before the start."""
+        """Apply a rate limit like the platform's own, if the server can. Call before the start."""
         return
 
     @property

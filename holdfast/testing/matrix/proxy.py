@@ -1,4 +1,4 @@
-"""A proxy before a homeserver, which adds faults to requests and delivers syncs again."""
+"""A proxy in front of a homeserver, which adds faults and delivers syncs again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEND = "send"
 """The method under which messages of the bot are counted and refused."""
 TYPING = "typing"
 UNDER_WAY = 0.1
-"""Seconds after a refusal in which requests still come that were under way before it."""
+"""Seconds after a refusal during which requests that began before it may still arrive."""
 LIMITED = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests"}
 NOT_FORWARDED = ("host", "content-length", "transfer-encoding", "content-encoding", "connection")
 
@@ -42,7 +42,7 @@ class FaultyProxy:
         """When a method was refused, and until when it has to wait."""
 
     def deliver_again(self, event: str) -> None:
-        """Let the next sync bring an event that one has brought already."""
+        """Deliver an event again with the next sync."""
         self._again.put_nowait(self._rooms[event])
 
     def disconnect(self) -> None:

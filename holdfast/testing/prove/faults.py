@@ -31,7 +31,7 @@ where datname = current_database() and pid <> pg_backend_pid()"""
 
 
 class Faults:
-    """Makes the faults of one seed. The seed fixes their order, not when the app is scheduled."""
+    """Makes the faults of one seed. The seed fixes their order, but not the app's scheduling."""
 
     def __init__(self, seed: int, url: str, store: Store, workers: Workers) -> None:
         self._rng = Random(seed)

@@ -35,7 +35,7 @@ class RunHistory:
     courses: Mapping[str, Course]
     """By message id; a message that is in no table is missing."""
     further: int = 0
-    """Messages that the app itself put, beside those that came of a turn's end."""
+    """Messages that the app itself put, without those that were emitted at the end of a turn."""
     order: Sequence[str] = ()
     """Pairs of messages of one conversation that were answered in the wrong order."""
 

@@ -53,7 +53,7 @@ class Plan:
             yield Input(number, f"person-{conversation}", text)
 
     def environment(self, inherited: dict[str, str]) -> dict[str, str]:
-        """Return the environment of a worker: quick, and without the tokens of any platform."""
+        """Return the environment of a worker: short delays, and no tokens of any platform."""
         # Empty instead of missing: what is set is not read from a .env file.
         return inherited | QUICK | dict.fromkeys(channel_variables(), "")
 

@@ -32,7 +32,7 @@ class Workers:
 
     @asynccontextmanager
     async def running(self, count: int) -> AsyncIterator[None]:
-        """Keep workers running during the block, from when the first takes work on."""
+        """Keep workers running during the block, which begins once the first one takes work."""
         first_ready = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             keepers = [group.create_task(self._keep_one(first_ready)) for _ in range(count)]
@@ -75,7 +75,7 @@ class Workers:
 async def _await_ready(worker: Process) -> None:
     assert worker.stdout is not None
     async with asyncio.timeout(START_WITHIN):
-        # The end of the output, if it was killed or could not start.
+        # Also returns at the end of the output: the worker was killed or could not start.
         await worker.stdout.readline()
     if not worker.stdout.at_eof():
         return

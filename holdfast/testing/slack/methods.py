@@ -23,7 +23,7 @@ class Refusal(Exception):
 
 
 class Methods:
-    """Each method takes the arguments of a call and returns its answer, or raises Refused."""
+    """Each method takes the arguments of a call and returns its answer, or raises Refusal."""
 
     def __init__(self, workspace: Workspace, address: Callable[[str], str]) -> None:
         self._workspace = workspace

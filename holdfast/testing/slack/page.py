@@ -29,7 +29,7 @@ HEADERS = {
 
 
 def with_page(slack: FakeSlack) -> FakeSlack:
-    """The same, with a page at / where a person can write to the bot."""
+    """Add a page at /, where a person can write to the bot. Returns the same server."""
     page = Page(slack)
     slack.routes += [
         web.get("/", page.file),

@@ -32,7 +32,7 @@ class Delivery:
 class Sockets:
     """The open connections of apps.
 
-    An event goes to one of them, and to the next without an ack."""
+    An event goes to one of them, and then to the next if it is not acknowledged."""
 
     def __init__(self, faults: Faults) -> None:
         self.ack_within = 3.0

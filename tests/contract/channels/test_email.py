@@ -42,7 +42,7 @@ class EmailPlatform(Platform):
     can_go_away = True
     # A message cannot be changed after it was sent, and nobody sees that an agent works.
     can_edit = can_delete = can_show_typing = can_show_growth = False
-    # Postfix does neither on demand; other tests refuse a recipient and kill a process.
+    # Postfix does none of this on demand; other tests refuse a recipient and kill a process.
     can_limit = can_refuse = can_look_up = False
     has_groups = has_bots = False
 

@@ -1,4 +1,4 @@
-"""The steps that the tests of the HTTP contract are told in."""
+"""Steps that the tests of the HTTP contract share."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ async def test_what_a_token_is_bound_to_is_enforced(
 async def test_without_a_choice_a_bound_token_speaks_as_what_it_is_bound_to(api: Api) -> None:
     token = await create(api, "bound", agents=["writer"], channels=["web"], sender="Ada")
     await say(api, token, "hi")
-    # Not the conversation's choice, which others could make for it.
+    # The bound agent answers, not the one chosen for the conversation: others could choose it.
     await say(api, token, "@coder")
     for event in await api.store.recent(INBOX):
         assert (event.target, event.event["channel"], event.event["sender"]) == (

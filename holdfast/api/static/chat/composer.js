@@ -97,9 +97,9 @@ export class Composer {
     if (this.uploads.isBusy || (!text && !files.length)) {
       return;
     }
-    // The mention in the text decides, unless an agent is given beside it.
+    // The server prefers `agent` to a mention in the text, so leave it out if there is a mention.
     const agent = this.mentions.findAddressed(`${text} `) ? "" : this.agent.value;
-    // Kept as unsent before the draft goes.
+    // `onSend` keeps the message as unsent. Only then may the draft be deleted.
     await this.onSend({ text, files, agent });
     this.text.value = "";
     this.uploads.clear();

@@ -148,7 +148,7 @@ function answers({ shown }) {
   });
 }
 
-// The current work of the agent: its own words, or the step that runs.
+// The current work of the agent: the text of its progress, or the step that runs.
 function doing({ message: { state: now, note, step } }) {
   const text = note ?? step;
   return text && UNFINISHED.includes(now)

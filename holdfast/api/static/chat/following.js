@@ -26,7 +26,7 @@ export class Following {
     document.addEventListener("visibilitychange", () => this.markRead());
   }
 
-  // Draw the changes of this frame of the screen at once, however many there were.
+  // Collect changes, and draw all of them in the next frame of the screen.
   draw(changed) {
     this.changed = changed && this.changed !== null
       ? new Set([...(this.changed ?? []), ...changed])
@@ -119,7 +119,7 @@ export class Following {
     }
   }
 
-  // The status of the message in view that another one belongs to.
+  // Update the message in view to which a message belongs, which an agent may have handed on.
   async updateAround(messageId) {
     const found = this.chat.about({ messageId });
     await Promise.all(found.map(({ id }) => this.updateStatus(id)));
@@ -192,7 +192,7 @@ export class Following {
   async catchUp() {
     await this.refresh();
     for (const { id, state, partials } of this.chat.messages) {
-      // Text that was written until a message failed is not among the lines of a conversation.
+      // The lines of a conversation lack the text that a failed message wrote before it failed.
       if (UNFINISHED.includes(state) || (state === "failed" && !partials)) {
         await this.updateStatus(id);
       }
@@ -200,7 +200,7 @@ export class Following {
     await this.completeTeams();
   }
 
-  // Lines of a team hold what agents wrote to each other: the status has the answers alone.
+  // The lines of a team include what agents wrote to each other; the status has only the answers.
   async completeTeams() {
     for (const { id, answers, details } of this.chat.messages) {
       if (answers.length > 1 && !details && !id.startsWith("line-")) {
@@ -241,7 +241,7 @@ export class Following {
     }
   }
 
-  // The page turns to another conversation: an answer that was just seen is not unread there.
+  // Before the page shows another conversation, mark the answer that was just seen as read.
   async leave() {
     const { conversation } = this.chat;
     if (this.hasUnread && this.#mayRead) {

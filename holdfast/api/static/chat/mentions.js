@@ -15,7 +15,7 @@ export class Mentions {
     text.addEventListener("input", () => this.#look());
     text.addEventListener("click", () => this.#look());
     text.addEventListener("blur", () => this.close());
-    // Before the composer, which sends on Enter.
+    // In the capture phase, so that it comes before the composer, which sends on Enter.
     text.addEventListener("keydown", (event) => this.#onKey(event), true);
     this.close();
   }
@@ -73,7 +73,7 @@ export class Mentions {
       id: `mention-${nth}`,
       role: "option",
       "aria-selected": String(nth === this.at),
-      // The field keeps its focus.
+      // Without this, the field would lose its focus.
       onpointerdown: (event) => {
         event.preventDefault();
         this.#choose(one);

@@ -130,7 +130,7 @@ export class Chat {
     return new Map(exchangesOf(lines.reverse()).map((one) => [one.id, one]));
   }
 
-  // `changedOf` tells which messages differ, if not all of them may.
+  // `changedOf` returns the ids of the messages that may have changed; null means all.
   #rebuild(changedOf = () => null) {
     const found = new Map(exchangesOf(this.lines).map((one) => [one.id, one]));
     // Older versions of a question are not in the list, even if this page has sent them. A newer

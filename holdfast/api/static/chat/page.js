@@ -310,7 +310,7 @@ async function start() {
   await offerWhatIsAllowed();
   const named = conversationInBar();
   const kept = named ?? readKept("conversation");
-  // Another tab may have sent the first message since it stored that its conversation is new.
+  // Only the state of this tab counts: another tab may have begun the stored conversation since.
   const isNew = kept ? !named && (history.state?.isNew ?? false) : true;
   await open(kept ?? newConversation(shell.session.sender), isNew);
   await Promise.all([listAgents(), sidebar.refresh(), offerFiles()]);

@@ -21,7 +21,7 @@ export function withMarks(text, marks = []) {
   return [...parts, plain(signs.slice(at))];
 }
 
-// A snippet is no Markdown any more: its signs would only be in the way.
+// A snippet is a cut piece of Markdown, which cannot be rendered: drop its markup.
 function plain(signs) {
   return signs.join("").replace(/\*\*|`/g, "");
 }
@@ -65,7 +65,7 @@ export class SearchResults {
     this.timer = setTimeout(() => this.attempt(() => this.#run(this.words)), AFTER);
   }
 
-  // One request searches a bounded number of conversations: go on until there is a page full.
+  // One request searches a bounded number of conversations: go on until a page is full.
   async #run(words) {
     this.list.replaceChildren(skeletons(4, "tall"));
     const found = [];

@@ -15,7 +15,7 @@ export function pathOf(conversation, part = "") {
   return `/api/conversations/${encodeURIComponent(conversation)}${part}`;
 }
 
-// Links and buttons of a row, told apart when the list is built anew.
+// The key by which a link or button is found again after the list was built anew.
 function keyOf(node) {
   return `${node.tagName} ${node.dataset.conversation}`;
 }

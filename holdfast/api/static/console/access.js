@@ -40,7 +40,7 @@ export async function open(page) {
   await tab.open(page, body);
 }
 
-// The number of people who wait stands beside the name of the tab, wherever the reader is.
+// Show the number of people who wait beside the name of the tab, whichever tab is open.
 async function showWaiting(page, node) {
   if (allows(page.session, "admin")) {
     const requests = await ask("/api/pairing");

@@ -189,7 +189,7 @@ function ignoreForbidden(error) {
   throw error;
 }
 
-// The numbers of all agents. During an upgrade another process may answer, which has none yet.
+// The numbers of all agents. During an upgrade, a process without this route may answer.
 export async function agentNumbers(window) {
   try {
     return await ask(`/api/agents/stats?window=${window}`);

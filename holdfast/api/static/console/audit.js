@@ -16,12 +16,12 @@ const FILTERS = [
   { name: "subject", label: "Subject", placeholder: "event:7" },
 ];
 
-// Words for the names that the log keeps: `token_created` and `dead_letters`.
+// A name of the log as words: `token_created` reads "token created".
 function spoken(name) {
   return name.replaceAll("_", " ");
 }
 
-// The ids of rows help nobody: the subject names the thing.
+// Leave out the id of a row: the subject names the thing already.
 function details(values) {
   const text = Object.entries(values).filter(([key]) => key !== "id").map(([key, value]) => (
     `${spoken(key)}: ${typeof value === "string" ? value : JSON.stringify(value)}`)).join(" · ");

@@ -6,7 +6,7 @@ import { exactly as exact } from "../time.js";
 import { axisDuration, clock, count, day } from "./format.js";
 
 const SVG = icon("check").namespaceURI;
-// The width until the page has laid the chart out; then it is drawn for the room it has.
+// The width until the page has laid the chart out; then it is drawn again at its real width.
 const WIDTH = 340;
 const HEIGHT = 140;
 const LEFT = 44;
@@ -27,7 +27,7 @@ export function svg(name, values = {}, ...children) {
   return node;
 }
 
-// Round up to a number that reads well on an axis, and so does its half.
+// Round up to a number that reads well on an axis, like its half.
 export function niceCeiling(value) {
   if (!(value > 0)) {
     return 1;
@@ -84,7 +84,8 @@ function timeLabels(points, { x, width, height }) {
   ]));
 }
 
-// The runs of neighbouring points that have a value: no answers is not an answer of zero seconds.
+// The runs of neighbouring points that have a value. A gap is not drawn as 0: a bucket without
+// answers has no time to answer.
 function runsOf(points, of, { x, y }) {
   const runs = [];
   let isOpen = false;
@@ -131,7 +132,7 @@ function drawArea(points, one, scale) {
   ];
 }
 
-// The points whose time is over. The last one still grows: a line would seem to dive.
+// The points whose time is over. The last one still grows, so a line to it would seem to fall.
 export function finished(points) {
   const span = points.length > 1 ? points[1].at - points[0].at : 0;
   const isOver = !span || points.at(-1).at + span <= Date.now();

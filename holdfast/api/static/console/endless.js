@@ -58,7 +58,7 @@ export class EndlessList {
     }
   }
 
-  // A page that does not fill the screen never moves the end into view again.
+  // If the rows do not fill the screen, nobody can scroll, so load the next page at once.
   #goOnIfShort() {
     const isNear = this.end.getBoundingClientRect().top < innerHeight + 800;
     if (this.next && isNear && this.node.isConnected && !this.page.signal.aborted) {
@@ -136,7 +136,7 @@ export class EndlessList {
     this.known.set(id, { node, content });
   }
 
-  // Ids fall from top to bottom. New rows belong near the top, rows of the next page at the end.
+  // Ids descend from top to bottom. New rows belong near the top, rows of the next page at the end.
   #rowAfter(id) {
     const last = this.rows.lastChild;
     if (!last || last.rowId > id) {

@@ -60,8 +60,8 @@ export async function formDialog({ title, text, fields, confirm, tone = "primary
 
 const waiting = new Set();
 
-// Work that nothing depends on is done after ten seconds, unless the person takes it back. A page
-// that is closed before sends it at once: leaving does not undo it.
+// Do some work after ten seconds, unless the person takes it back. If the page is closed before,
+// the work is done at once: leaving does not undo it.
 export function undoable({ text, run, onUndo = () => {} }) {
   return new Promise((resolve) => {
     const finish = (work) => {

@@ -43,7 +43,7 @@ export class Refresher {
     return this.#run();
   }
 
-  // The first time: a failure is the failure of the page.
+  // Ask for the first time. Throws, so that a page that cannot be loaded shows the error.
   async first() {
     await this.work([]);
     this.hasLoaded = true;

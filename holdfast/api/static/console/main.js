@@ -80,7 +80,8 @@ class Page {
     }
   }
 
-  // A page that was loaded once stays as it is while the server is away: the line says so.
+  // A page that was loaded once stays as it is while the server is away: the connection line of
+  // the shell says so.
   showFailure(error) {
     if (error.status === 401) {
       shell.attempt(() => Promise.reject(error));

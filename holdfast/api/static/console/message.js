@@ -20,8 +20,8 @@ function quote(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-// A command that sends the same message again. The token is made where it runs: none is on the
-// page.
+// A command that sends the same message again. It gets its token where it is run, so that none is
+// on the page.
 export function curlOf(event, origin = location.origin) {
   const body = {
     message: event.message, agent: event.agent || undefined, channel: event.channel || undefined,

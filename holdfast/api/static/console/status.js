@@ -16,7 +16,7 @@ const SHOWN = 6;
 // Charts take the part of the screen that the rest leaves.
 const CHART_SHARE = 0.27;
 
-// The number is that of the list below; the worst of it gives the colour.
+// The number of entries in the list below. The most severe one gives the text and the colour.
 function headlineOf(attention) {
   const has = (severity) => attention.some((one) => one.severity === severity);
   if (has("high")) {
