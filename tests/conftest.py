@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,10 @@ pytest_plugins = ["holdfast.testing.fixtures"]
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", scratch(durable=False))
 
 ROOT = Path(__file__).parent
+
+# A shell that starts the tests in the background ignores SIGINT, and commands would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Thousands of collected tests stay until the end. The garbage collector would look at each of them
 # again and again, which takes a third of the time of the collection.
