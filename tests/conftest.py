@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator
+import zlib
+from collections.abc import Generator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.testing.databases import ENGINES
 from holdfast.testing.servers import scratch
 
 pytest_plugins = ["holdfast.testing.fixtures"]
@@ -50,29 +52,26 @@ FURTHER_ENGINES = {
 and migrations on PostgreSQL 15, too."""
 
 
-ON_SQLITE_FIRST = (
-    "agents/test_llm_killed.py",
-    "channels/test_slack_endings.py",
-    "channels/test_slack_gaps.py",
-    "channels/test_slack_http.py",
-    "channels/test_slack_profiles.py",
-    "channels/test_discord_crashes.py",
-    "browser/test_accessibility.py",
-    "browser/test_answers.py",
-    "browser/test_chat.py",
-    "browser/test_composing.py",
-    "browser/test_console_access.py",
-    "browser/test_console_accessibility.py",
-    "browser/test_console_agents.py",
-    "browser/test_console_memory.py",
-    "browser/test_console_overview.py::test_a_hundred_frames_a_second_leave_the_page_responsive",
-    "browser/test_console_overview.py::test_an_ailing_channel_is_named",
-    "browser/test_conversations.py",
-    "browser/test_files.py",
-    "browser/test_login.py",
-    "browser/test_streaming.py",
+SHARED_ENGINES = ("sqlite", "postgres")
+"""Engines of the tests above the stores.
+
+`make test` runs each of them on one of these, about half of them on each, and `make chaos` on the
+other one, too: the stores behave alike, as the suite of the stores shows on all engines."""
+
+SHARED = (
+    "agents",
+    "api",
+    "browser",
+    "channels",
+    "cli",
+    "consumers",
+    "contract/channels",
+    "contract/http",
+    "memory",
+    "queue",
+    "routing",
 )
-"""Files and tests that `make test` runs on SQLite alone: the store has little part in them."""
+"""Folders with tests above the stores."""
 
 FIRST = (
     ("browser", "deploy", "packaging"),
@@ -98,8 +97,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if limit := _time_limit(item):
             item.add_marker(pytest.mark.timeout(limit))
-        if _is_on_further_engine(item):
-            item.add_marker(pytest.mark.further_engine)
+    for item in _on_further_engines(items):
+        item.add_marker(pytest.mark.further_engine)
     yield
     if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
         items[:] = _in_shares(items, workers)
@@ -146,12 +145,31 @@ def pytest_runtest_makereport() -> Generator[None, Any, None]:
     ]
 
 
-def _is_on_further_engine(item: pytest.Item) -> bool:
-    path = item.path.relative_to(ROOT)
+def _on_further_engines(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests that only `make chaos` runs, for the engine that they run on."""
+    further: set[pytest.Item] = set()
+    shared: dict[str, dict[str, pytest.Item]] = {}
+    for item in items:
+        engine, path = _engine(item), item.path.relative_to(ROOT)
+        if engine in FURTHER_ENGINES.get(path.parent.as_posix(), ()):
+            further.add(item)
+        elif engine in SHARED_ENGINES and path.as_posix().startswith(SHARED):
+            shared.setdefault(item.nodeid.replace(engine, ""), {})[engine] = item
+    for name, by_engine in shared.items():
+        engine = _chosen_engine(name, next(iter(by_engine.values())))
+        if engine in by_engine:
+            further.update(item for one, item in by_engine.items() if one != engine)
+    return further
+
+
+def _engine(item: pytest.Item) -> str:
     called = getattr(item, "callspec", None)
-    params = {} if called is None else called.params
-    engine = params.get("engine") or params.get("web_engine")
-    if engine == "postgres":
-        is_platform_only = getattr(getattr(item, "function", None), "is_platform_only", False)
-        return is_platform_only or item.nodeid.removeprefix("tests/").startswith(ON_SQLITE_FIRST)
-    return engine in FURTHER_ENGINES.get(path.parent.as_posix(), ())
+    given = [] if called is None else called.params.values()
+    return next((one for one in given if isinstance(one, str) and one in ENGINES), "")
+
+
+def _chosen_engine(name: str, item: pytest.Item) -> str:
+    """Choose the engine on which `make test` runs a test, the same on every machine."""
+    if getattr(getattr(item, "function", None), "is_platform_only", False):
+        return "sqlite"
+    return SHARED_ENGINES[zlib.crc32(name.encode()) % len(SHARED_ENGINES)]
