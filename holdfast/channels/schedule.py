@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from holdfast.channels.base import Channel, Put
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.message import SCHEDULE
 from holdfast.queue.event import INBOX, Event
 from holdfast.queue.store import Store
@@ -93,12 +93,24 @@ class ScheduleChannel(Channel):
             await self._configure()
         upcoming = await self._schedules.upcoming([*self._files])
         due = [one for one in upcoming if one.next_at is not None and one.next_at <= now]
-        for schedule in due:
-            await self._run(schedule, now, put)
+        await self._run_all(due, now, put)
         if due:
             return NOW
         next_at = upcoming[0].next_at if upcoming else None
         return None if next_at is None else next_at - now
+
+    async def _run_all(self, due: Sequence[Schedule], now: datetime, put: Put) -> None:
+        """Run schedules. One that fails holds up no other; then raise its error."""
+        failure: HoldfastError | None = None
+        for schedule in due:
+            try:
+                await self._run(schedule, now, put)
+            except StoreUnavailable:
+                raise
+            except HoldfastError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     async def _configure(self) -> None:
         """Store the schedules of the settings, so that they can be listed and paused."""

@@ -10,7 +10,9 @@ import pytest
 from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
+from holdfast.channels.base import response_event
 from holdfast.channels.buttons import question
+from holdfast.channels.discord import DiscordChannel
 from holdfast.channels.discord.access import complete_url
 from holdfast.queue.audit import AuditFilter
 from holdfast.settings import Settings
@@ -276,3 +278,18 @@ async def test_a_button_sends_the_signal_that_its_turn_waits_for(
     assert discord.rest.whispers == ["This question is closed."] * 2
     assert interaction in discord.rest.answered_interactions
     assert discord.bot_messages()[1]["content"] == "approved: True"
+
+
+async def test_the_rooms_of_a_limited_number_of_people_are_remembered(
+    settings: Settings, discord: LocalDiscord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.channels.discord.MOST_PEOPLE", 1, raising=False)
+    app = quick_harness(echo)
+    async with running(app, settings):
+        channel = app.channels["discord"]
+        assert isinstance(channel, DiscordChannel)
+        for count, person in enumerate((ADA, BEN), 1):
+            payload = {"kind": "response", "channel": "discord", "sender_id": person}
+            await app.store.put([response_event(payload | {"message": "hello"})])
+            await finished(app.store, count, queue="outbox")
+        assert [person for _, person in channel._people] == [int(BEN)]

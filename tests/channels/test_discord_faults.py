@@ -15,6 +15,7 @@ import pytest
 from holdfast.agents.echo import echo
 from holdfast.channels.discord import factory
 from holdfast.channels.discord.access import access_of
+from holdfast.channels.discord.bot import Gateway
 from holdfast.channels.watermark import Watermarks
 from holdfast.errors import StoreUnavailable
 from holdfast.queue.event import NewEvent
@@ -130,6 +131,24 @@ async def test_missed_messages_are_fetched_after_a_session_that_cannot_be_resume
         texts = [reply["content"] for reply in await discord.replies(count=3)]
     assert texts == ["you said before", "you said while away", "you said at the change"]
     assert discord.gateway.counts["identify"] == 3
+
+
+async def test_a_session_that_ends_before_its_servers_are_known_holds_up_nothing(
+    settings: Settings, discord: LocalDiscord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(*arguments: object, **further: object) -> None:
+        """The library waits five seconds before it signs in again."""
+
+    monkeypatch.setattr(Gateway, "before_identify_hook", at_once)
+    # Longer than it takes to sign in again, so that the first wait for the servers is broken off.
+    limit(monkeypatch, guilds_within=timedelta(seconds=1))
+    async with running(quick_harness(echo), settings):
+        discord.gateway.drop(forget=True)
+        await discord.until(lambda: discord.gateway.counts["identify"] == 2)
+        await discord.gateway.invalidate()
+        await discord.until(lambda: discord.gateway.counts["identify"] == 3)
+        await discord.mention("hello")
+        assert [reply["content"] for reply in await discord.replies()] == ["you said hello"]
 
 
 async def test_messages_written_while_no_process_ran_are_answered_at_the_next_start(

@@ -103,6 +103,35 @@ async def test_a_thread_is_one_conversation_and_is_answered_in_it(
     assert sent["Message-ID"] == reply["Message-ID"]
 
 
+@pytest.mark.parametrize(("prefix", "name"), [("my_", "short"), ("", "long" * 60)])
+async def test_an_answer_names_its_message_whatever_the_address_and_the_id(
+    settings: Settings, mail: Mail, monkeypatch: pytest.MonkeyPatch, prefix: str, name: str
+) -> None:
+    mail.bot = f"{prefix}{mail.bot}"
+    mail.set_environment(monkeypatch)
+    async with running(quick_harness(echo), settings):
+        first = await mail.write("hello", Message_ID=f"<{name}.{mail.ada}@example.test>")
+        [reply] = await mail.answers()
+    assert reply["Subject"] == "Re: a question"
+    assert reply["In-Reply-To"].strip() == reply["References"].strip() == first
+
+
+async def test_a_message_that_cannot_be_parsed_holds_up_no_other(
+    settings: Settings, mail: Mail, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = mail.letter("hello", Subject="broken")
+    broken.add_attachment("file")
+    # Parts without a boundary, at which the standard library fails.
+    next(broken.iter_parts()).replace_header("Content-Type", "multipart/related")
+    async with running(quick_harness(echo), settings):
+        await mail.send(broken)
+        await mail.write("next")
+        replies = await mail.answers(2)
+    # Of the first one, the headers are readable.
+    assert [text(one) for one in replies] == ["you said broken", "you said next"]
+    assert str(broken["Message-ID"]) in caplog.text
+
+
 async def test_automatic_mail_is_ignored_and_a_message_counts_once(
     settings: Settings, mail: Mail
 ) -> None:

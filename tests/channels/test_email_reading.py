@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from email.message import EmailMessage
 
 import pytest
 
 from holdfast.channels.email.access import Access, Server, server_of
 from holdfast.channels.email.incoming import Incoming, parse
-from holdfast.channels.email.outgoing import OutgoingMail, compose, message_id
+from holdfast.channels.email.outgoing import OutgoingMail, compose, message_id, send
 from holdfast.channels.email.text import html_text, text_of, without_quotation
 from holdfast.errors import HoldfastError
 
@@ -71,6 +75,25 @@ def test_plain_text_is_preferred_and_html_becomes_text() -> None:
     assert html_text(html) == "One & two\nthree"
 
 
+def test_letters_that_change_their_length_in_lower_case_show_no_hidden_text() -> None:
+    assert html_text("İ" * 9 + "<SCRIPT>no</Script><P>yes<style>no</style>") == "İ" * 9 + "\nyes"
+
+
+@pytest.mark.parametrize(
+    "parameter", ["text/plain; charset*", "text/plain; name*", "Text/Plain; a=b; c*"]
+)
+def test_a_type_that_the_standard_library_cannot_parse_hides_no_text(parameter: str) -> None:
+    assert incoming(f"Content-Type: {parameter}").event.event["message"] == "hello"
+
+
+@pytest.mark.parametrize("value", ["attachment; filename*", "attachment; filename*; size=3"])
+def test_a_file_whose_name_cannot_be_parsed_is_listed(value: str) -> None:
+    parts = "--b\r\n\r\nhello\r\n--b\r\nContent-Disposition: {}\r\n\r\nfile\r\n--b--"
+    event = incoming("Content-Type: multipart/mixed; boundary=b", body=parts.format(value)).event
+    assert event.event["message"] == "hello"
+    assert event.event["attachments"] == ["file"]
+
+
 def test_a_quotation_at_the_end_is_left_out() -> None:
     assert without_quotation("yes\n\nOn Monday, bot wrote:\n> may I?\n> please") == "yes"
     assert without_quotation("> first\n\nmy answer") == "> first\n\nmy answer"
@@ -96,6 +119,26 @@ def test_a_header_cannot_be_injected() -> None:
     assert b"Subject: a Bcc: b@example.test" in source
 
 
+def test_a_long_message_id_is_written_as_it_is() -> None:
+    first, answered = f"<{'x' * 800}@a>", f"<{'y' * 300}@a>"
+    letter = OutgoingMail(
+        id="<1@a>", to="ada@example.test", text="t", answered=answered, references=[first]
+    )
+    sent = parse(compose(letter, _access()))
+    assert str(sent["In-Reply-To"]).split() == [answered]
+    assert str(sent["References"]).split() == [first, answered]
+    assert b"=?" not in compose(letter, _access())
+
+
+@pytest.mark.parametrize("quit_answer", [b"421 4.3.2 closing", b"500 what?", b""])
+def test_a_message_that_the_server_took_counts_as_sent_however_it_says_goodbye(
+    quit_answer: bytes,
+) -> None:
+    with _smtp_server(quit_answer) as (port, taken):
+        send(_access(port), "ada@example.test", b"Subject: x\r\n\r\nhello\r\n")
+    assert taken == [b"Subject: x\r\n\r\nhello\r\n"]
+
+
 def test_an_address_of_a_server_is_read_without_showing_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,6 +153,35 @@ def test_an_address_of_a_server_is_read_without_showing_its_password(
     assert "secret" not in str(refused.value)
 
 
-def _access() -> Access:
-    server = Server(scheme="smtp", host="127.0.0.1", port=1)
+def _access(smtp_port: int = 1) -> Access:
+    server = Server(scheme="smtp", host="127.0.0.1", port=smtp_port)
     return Access(address=BOT, imap=server, smtp=server)
+
+
+@contextmanager
+def _smtp_server(quit_answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that takes every message and ends connections in its own way.
+
+    Yields its port and the messages that it has taken."""
+    taken: list[bytes] = []
+
+    class Session(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 hello\r\n")
+            while command := self.rfile.readline()[:4].upper():
+                if command == b"QUIT":
+                    self.wfile.write(quit_answer and quit_answer + b"\r\n")
+                    return
+                if command == b"DATA":
+                    self.wfile.write(b"354 go on\r\n")
+                    taken.append(b"".join(iter(self.rfile.readline, b".\r\n")))
+                self.wfile.write(b"250 fine\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_address[1], taken
+        finally:
+            server.shutdown()
+            thread.join()

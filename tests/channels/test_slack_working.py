@@ -139,6 +139,36 @@ async def test_long_threads_are_read_to_their_newest_messages(
     assert slack.faults.calls["users.info"] == 2
 
 
+async def test_a_long_thread_is_not_read_from_its_beginning_again(
+    slack: FakeSlack, settings: Settings
+) -> None:
+    seen: list[tuple[list[str], int]] = []
+
+    async def answer(turn: Turn) -> str:
+        slack.faults.calls["conversations.replies"] = 0
+        texts = [line.text for line in await turn.thread()]
+        seen.append((texts, slack.faults.calls["conversations.replies"]))
+        return "read"
+
+    room = slack.workspace.rooms[GENERAL]
+    root = slack.workspace.post(room, ADA, "root")["ts"]
+    for number in range(20):
+        slack.workspace.post(room, ADA, str(number), root)
+    app = quick_harness(answer)
+    app.add_channel(slack_channel(settings, page=3, thread_lines=3))
+    async with running(app, settings):
+        for number in range(3):
+            await slack.mention(f"now {number}", thread_ts=root)
+            await slack.replies(root, count=number + 1)
+            if number == 1:
+                # Without these, too few are left since where the last read began.
+                gone = [one for one in room.messages if "now" in one["text"] or one["text"] == "19"]
+                room.messages = [one for one in room.messages if one not in gone]
+    assert seen[0] == (["17", "18", "19"], 8)
+    assert seen[1] == (["19", "@holdfast now 0", "read"], 2)
+    assert seen[2] == (["18", "read", "read"], 9)
+
+
 async def test_a_thread_that_slack_does_not_tell_now_is_read_later_and_no_attempt_used(
     slack: FakeSlack, settings: Settings
 ) -> None:
@@ -236,6 +266,20 @@ async def test_files_that_came_along_are_fetched_when_the_agent_asks(
     assert "/" not in found[0][0]
 
 
+async def test_a_file_whose_download_breaks_off_is_left_out(
+    slack: FakeSlack, settings: Settings
+) -> None:
+    slack.faults.plan("download", "drop_before", times=100)
+
+    async def answer(turn: Turn) -> str:
+        return f"{len(await turn.files())} files, attempt {turn.attempt}"
+
+    async with running(quick_harness(answer), settings):
+        ts = await slack.mention("look", files=[slack.file("a.txt", b"small")])
+        [reply] = await slack.replies(ts)
+    assert reply["text"] == "0 files, attempt 1"
+
+
 async def test_files_of_a_refused_sender_are_not_fetched(
     slack: FakeSlack, settings: Settings
 ) -> None:
@@ -278,6 +322,20 @@ async def test_a_message_of_our_own_accord_reaches_a_person(
         await app.store.put([NewEvent(event=payload, queue="outbox", target="slack")])
         await slack.until(lambda: slack.workspace.rooms[DIRECT].messages)
     assert slack.workspace.rooms[DIRECT].messages[0]["text"] == "good morning"
+
+
+async def test_the_rooms_of_a_limited_number_of_people_are_remembered(
+    slack: FakeSlack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.channels.slack.MOST_PEOPLE", 1, raising=False)
+    slack.workspace.users["U0BEN"] = "ben"
+    app = quick_harness(echo)
+    async with running(app, settings):
+        for count, person in enumerate((ADA, ADA, "U0BEN", ADA), 1):
+            payload = {"kind": "response", "channel": "slack", "sender_id": person, "message": "x"}
+            await app.store.put([response_event(payload)])
+            await finished(app.store, count, queue="outbox")
+    assert slack.faults.calls["conversations.open"] == 3
 
 
 def test_a_process_without_slack_does_not_import_it() -> None:

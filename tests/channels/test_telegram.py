@@ -247,6 +247,24 @@ async def test_a_group_that_became_a_supergroup_is_answered_there(
 
 
 @on_sqlite
+async def test_a_file_follows_a_group_that_became_a_supergroup(
+    telegram: FakeTelegram, settings: Settings
+) -> None:
+    (settings.home / "files" / "a.txt").write_text("a")
+
+    async def answer(turn: Turn) -> Reply:
+        return Reply("", files=("a.txt",))
+
+    async with running(quick_harness(answer), settings) as app:
+        telegram.chats.moved[GROUP] = -1002
+        await telegram.mention("hello")
+        [ended] = await finished(app.store, queue="outbox")
+    assert ended.outcome == "completed"
+    [message] = telegram.chats.messages[-1002]
+    assert message["document"]["file_name"] == "a.txt"
+
+
+@on_sqlite
 async def test_messages_of_bots_and_of_strangers_are_not_stored(
     telegram: FakeTelegram, settings: Settings
 ) -> None:

@@ -25,6 +25,7 @@ from holdfast.channels.base import (
     part_key,
 )
 from holdfast.channels.buttons import button_id, buttons_of
+from holdfast.channels.cache import Cache
 from holdfast.channels.discord import files
 from holdfast.channels.discord.access import Access
 from holdfast.channels.discord.bot import SIGN_IN_DELAY, Bot
@@ -40,6 +41,8 @@ from holdfast.queue.store import Store
 
 TYPE_EVERY = 8.0
 """Seconds between two typing signs; Discord shows one for ten."""
+MOST_PEOPLE = 10_000
+"""Maximum number of people whose direct message channels are remembered."""
 SENT_AT = "at"
 """Key of a note: when the part was sent."""
 
@@ -58,7 +61,7 @@ class DiscordChannel(Channel):
         self._store = store
         self._files = files
         self._background = BackgroundTasks()
-        self._people: dict[tuple[Bot, int], int] = {}
+        self._people: Cache[tuple[Bot, int], int] = Cache(MOST_PEOPLE)
 
     async def run(self, put: Put) -> None:
         async with self._background.open() as group:
@@ -184,11 +187,11 @@ class DiscordChannel(Channel):
             return destination.room
         assert destination.person is not None
         key = (bot, destination.person)
-        if key not in self._people:
-            with bot.translating():
-                room = await bot.client.create_dm(discord.Object(destination.person))
-            self._people[key] = room.id
-        return self._people[key]
+        if key in self._people:
+            return self._people[key]
+        with bot.translating():
+            room = await bot.client.create_dm(discord.Object(destination.person))
+        return self._people.keep(key, room.id)
 
     def _bot_of(self, destination: Destination) -> Bot:
         """Return the bot that received the answered message, or one that sees the room."""

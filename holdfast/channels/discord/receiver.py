@@ -66,6 +66,11 @@ class Session:
     is_known: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
 
+    def end(self) -> None:
+        """Let nothing wait any longer for its servers or try again to read them."""
+        self.is_over = True
+        self.is_known.set()
+
 
 class Receiver:
     """Stores messages of the gateway in the order of their arrival.
@@ -96,6 +101,7 @@ class Receiver:
 
         async def on_connect() -> None:
             nonlocal session
+            session.end()
             session = Session(client)
             self._has_gap = True
             # Queued before any message of the session, so that older ones are stored first.
@@ -123,8 +129,7 @@ class Receiver:
         try:
             yield
         finally:
-            session.is_over = True
-            session.is_known.set()
+            session.end()
 
     def _enqueue(self, work: Work) -> None:
         if not self._has_overflowed:

@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NO_ANSWER = "(no answer)"
-_ANSWERED = re.compile(r"email_([^_\s@]{1,320}@[^_\s]{1,320})_(<[^<>]{1,900}>)")
+_ANSWERED = re.compile(r"email_([^\s@]{1,320}@[^_\s@]{1,320})_(<[^<>]{1,900}>|[0-9a-f]{24})")
+"""Id of a stored message: the mailbox, and the Message-ID or its hash."""
 _RECIPIENT = re.compile(r"email:([^:\s<>@]{1,320}@[^:\s<>]{1,320})")
 _ADDRESS = re.compile(r"[^@\s<>,]{1,320}@[^@\s<>,]{1,320}")
 
@@ -173,9 +174,10 @@ class EmailChannel(Channel):
             return Destination(to)
         found = await find_message(self._store, str(response["message_id"]))
         payload = {} if found is None else found.event
+        id = answered[2] if answered[2].startswith("<") else str(payload.get("email_id") or "")
         references = tuple(str(id) for id in payload.get("references") or ())
         subject = str(payload.get("subject") or "")
-        return Destination(to, answered[1], answered[2], subject, references)
+        return Destination(to, answered[1], id, subject, references)
 
     def _receiver_of(self, account: str) -> Receiver:
         """Return the mailbox with an address; the first one if none has it."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from email import policy
+from email.headerregistry import BaseHeader, HeaderRegistry
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.utils import getaddresses, parsedate_to_datetime
@@ -29,10 +32,25 @@ _ID = re.compile(r"<[^<>\s]{1,900}>")
 _OURS = re.compile(r"<hf\.[0-9a-f]{24}\.([0-9a-f]{24})@[^<>]+>")
 
 
+class _Headers(HeaderRegistry):
+    """Parses headers. One that the standard library cannot parse loses its parameters or all."""
+
+    def __call__(self, name: str, value: str) -> BaseHeader:
+        is_mime = name.lower().startswith("content-")
+        for text in (value, value.partition(";")[0]) if is_mime else (value,):
+            # For example, `filename*` without a value raises IndexError.
+            with suppress(Exception):
+                return super().__call__(name, text)
+        return super().__call__(name, "")
+
+
+# max_line_length and refold concern writing alone.
+_POLICY = policy.default.clone(header_factory=_Headers())
+
+
 def parse(source: bytes) -> EmailMessage:
     """Parse a message. Malformed ones are read as far as possible."""
-    # max_line_length and refold concern writing alone.
-    return BytesParser(_class=EmailMessage, policy=policy.default).parsebytes(source)
+    return BytesParser(_class=EmailMessage, policy=_POLICY).parsebytes(source)
 
 
 def short_hash(text: str) -> str:
@@ -162,10 +180,16 @@ class Incoming:
     @property
     def event(self) -> NewEvent:
         """The event to store. Without a text, the subject is the message."""
+        event = self.event_of_headers
         text = text_of(self.message)
-        subject = header(self.message, "Subject")
-        payload = self.payload | {"message": text or subject}
         files = [part.get_filename() or "file" for part in self.message.iter_attachments()]
+        further: Payload = {"message": text} if text else {}
         if files:
-            payload["attachments"] = files[:100]
+            further["attachments"] = files[:100]
+        return replace(event, event=event.event | further)
+
+    @property
+    def event_of_headers(self) -> NewEvent:
+        """The event of a message whose text cannot be parsed: the subject is the message."""
+        payload = self.payload | {"message": header(self.message, "Subject")}
         return NewEvent(event=payload, message_id=self.message_id, event_ts=self.sent_at)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import mimetypes
 import smtplib
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from email.message import EmailMessage
@@ -19,7 +20,7 @@ from holdfast.channels.email.mailbox import AccessDenied
 
 TIMEOUT = 30.0
 DEFAULT_SUBJECT = "Message"
-WIDE = SMTP.clone(max_line_length=200)
+LINE_LENGTH = 200
 """Some programs do not read a Message-ID that stands on a line of its own."""
 
 
@@ -57,7 +58,7 @@ def message_id(key: str, conversation: str, address: str) -> str:
 
 def compose(mail: OutgoingMail, access: Access) -> bytes:
     """Return a mail as bytes. Raises Undeliverable if its recipient is not an address."""
-    message = EmailMessage(policy=WIDE)
+    message = EmailMessage(policy=SMTP.clone(max_line_length=_line_length(mail)))
     try:
         message["From"] = formataddr((mail.sender_name, access.address))
         message["To"] = mail.to
@@ -80,6 +81,12 @@ def compose(mail: OutgoingMail, access: Access) -> bytes:
     return message.as_bytes()
 
 
+def _line_length(mail: OutgoingMail) -> int:
+    """Return a length with room for each id: one that does not fit would be written encoded."""
+    longest = max(len(id) for id in (mail.id, mail.answered, *mail.references))
+    return max(LINE_LENGTH, longest + len("In-Reply-To: "))
+
+
 def _reply_subject(mail: OutgoingMail) -> str:
     subject = " ".join(mail.subject.split()) or DEFAULT_SUBJECT
     is_reply = subject.lower().startswith("re:") or not mail.answered
@@ -90,7 +97,7 @@ def send(access: Access, to: str, source: bytes) -> None:
     """Send a message. Raises Undeliverable, NotNow or AccessDenied if it was not taken."""
     limits = access.limits
     try:
-        with sign_in(access) as server:
+        with _signed_in(access) as server:
             server.sendmail(access.address, [to], source)
     except smtplib.SMTPRecipientsRefused as error:
         code, text = next(iter(error.recipients.values()))
@@ -104,6 +111,18 @@ def send(access: Access, to: str, source: bytes) -> None:
         raise _refusal(error.smtp_code, error.smtp_error, access) from None
     except (ConnectionRefusedError, _NoConnection) as error:
         raise Unreachable(limits.unreachable_delay, error) from None
+
+
+@contextmanager
+def _signed_in(access: Access) -> Iterator[smtplib.SMTP]:
+    """Yield a connection. Failures of its end are ignored: what was taken is not sent again."""
+    server = sign_in(access)
+    try:
+        yield server
+    finally:
+        with suppress(smtplib.SMTPException, OSError):
+            server.quit()
+        server.close()
 
 
 def _refusal(code: int, text: bytes | str, access: Access) -> Exception:

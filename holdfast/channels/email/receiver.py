@@ -16,8 +16,14 @@ from holdfast.channels.email.incoming import CHANNEL, Incoming, parse
 from holdfast.channels.email.mailbox import AccessDenied, Mailbox, Position, open_mailbox
 from holdfast.channels.gap import GapMessage, find_answered
 from holdfast.channels.watermark import Watermarks
+from holdfast.queue.event import NewEvent
 from holdfast.queue.store import Store
-from holdfast.telemetry import CHANNEL_REFUSED, PLATFORM_REACHABLE, PLATFORM_UNREACHABLE
+from holdfast.telemetry import (
+    CHANNEL_EVENT_FAILED,
+    CHANNEL_REFUSED,
+    PLATFORM_REACHABLE,
+    PLATFORM_UNREACHABLE,
+)
 from holdfast.telemetry.logs import Entry
 from holdfast.telemetry.redaction import hide
 
@@ -139,8 +145,16 @@ class Receiver:
             await self._admission.announce(decision, payload)
             return False
         whole = await asyncio.to_thread(mailbox.read, uid, found.size)
-        event = await asyncio.to_thread(lambda: Incoming(parse(whole), self.access.address).event)
+        event = await asyncio.to_thread(self._event, whole, incoming)
         return await put(event) is not None
+
+    def _event(self, source: bytes, headers: Incoming) -> NewEvent:
+        """Return the event of a message; of its headers alone if the rest cannot be parsed."""
+        try:
+            return Incoming(parse(source), self.access.address).event
+        except Exception as error:  # noqa: BLE001 - one message must not hold up those behind it
+            log.warning(Entry(CHANNEL_EVENT_FAILED, channel=CHANNEL, mail=headers.id, error=error))
+            return headers.event_of_headers
 
     async def _answered_uids(self, mailbox: Mailbox, uids: Sequence[int]) -> set[str]:
         """Return the uids of messages that are flagged as answered, or answered by a later one."""

@@ -15,7 +15,8 @@ BREAKS = frozenset(("br", "p", "div", "tr", "li", "h1", "h2", "h3", "h4", "block
 HIDDEN = frozenset(("script", "style", "title"))
 _BLANK_LINES = re.compile(r"\n{3,}+")
 _BLANKS = re.compile(r"\s++")
-_TAG = re.compile(r"([a-z][a-z0-9]{0,20})")
+_TAG = re.compile(r"([a-z][a-z0-9]{0,20})", re.ASCII | re.IGNORECASE)
+_ENDS = {name: re.compile(f"</{name}", re.ASCII | re.IGNORECASE) for name in HIDDEN}
 
 
 def html_text(html: str) -> str:
@@ -30,7 +31,7 @@ def html_text(html: str) -> str:
 
 def _visible_pieces(html: str) -> Iterator[str]:
     """Yield the texts between tags, and a line break for each tag that makes one."""
-    lower, at = html.lower(), 0
+    at = 0
     while (start := html.find("<", at)) >= 0:
         yield _flow(html[at:start])
         is_comment = html.startswith("<!--", start)
@@ -38,14 +39,16 @@ def _visible_pieces(html: str) -> Iterator[str]:
         if end < 0:
             return
         at = end + (3 if is_comment else 1)
-        name = _TAG.match(lower, start + 1)
-        if name is not None and name[1] in BREAKS:
+        found = _TAG.match(html, start + 1)
+        name = found[1].lower() if found else ""
+        if name in BREAKS:
             yield "\n"
-        if name is not None and name[1] in HIDDEN:
+        if name in HIDDEN:
             # The closing tag is read next; without one, the rest is hidden.
-            at = lower.find(f"</{name[1]}", at)
-            if at < 0:
+            closing = _ENDS[name].search(html, at)
+            if closing is None:
                 return
+            at = closing.start()
     yield _flow(html[at:])
 
 

@@ -166,6 +166,7 @@ class Account:
             except AccessDenied:
                 raise
             except Refusal as error:
+                wait, is_gap = AT_ONCE, True
                 if error.status != 400 or since is None:
                     await self._pause(error)
                     continue

@@ -153,10 +153,15 @@ class Homeserver:
     @asynccontextmanager
     async def download(self, address: str) -> AsyncIterator[ClientResponse]:
         """Open a file by its mxc address. Only the homeserver itself is asked."""
+        from aiohttp import ClientError
+
         url = self._api.get_download_url(address, authenticated=True)
         headers = {"authorization": f"Bearer {self._api.token}"}
-        async with self._api.session.get(url, headers=headers, allow_redirects=False) as answer:
-            yield answer
+        try:
+            async with self._api.session.get(url, headers=headers, allow_redirects=False) as answer:
+                yield answer
+        except (ClientError, OSError) as error:
+            raise Unreachable(self._unreachable_delay, str(error)) from None
 
     async def _get(
         self,

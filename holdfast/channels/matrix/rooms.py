@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Generic, TypeVar
-
 from holdfast.channels.base import Undeliverable
+from holdfast.channels.cache import Cache
 from holdfast.channels.matrix.homeserver import Homeserver
 from holdfast.channels.matrix.incoming import content_of
 from holdfast.message import Payload
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 MOST_ROOMS = 10_000
 MOST_NAMES = 10_000
@@ -20,28 +15,13 @@ DIRECT_MEMBERS = 2
 LONGEST_NAME = 200
 
 
-class _Cache(OrderedDict[K, V], Generic[K, V]):
-    """A dictionary that drops its oldest entries."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._most = most
-
-    def keep(self, key: K, value: V) -> V:
-        self[key] = value
-        self.move_to_end(key)
-        if len(self) > self._most:
-            self.popitem(last=False)
-        return value
-
-
 class Rooms:
     """Numbers and names of members, taken from syncs; missing ones are requested once."""
 
     def __init__(self, homeserver: Homeserver) -> None:
         self._homeserver = homeserver
-        self._members: _Cache[str, int] = _Cache(MOST_ROOMS)
-        self._names: _Cache[tuple[str, str], str] = _Cache(MOST_NAMES)
+        self._members: Cache[str, int] = Cache(MOST_ROOMS)
+        self._names: Cache[tuple[str, str], str] = Cache(MOST_NAMES)
 
     def update(self, room: str, synced: Payload) -> None:
         """Note names and numbers of members from the sync of a room."""

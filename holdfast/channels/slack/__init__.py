@@ -26,6 +26,7 @@ from holdfast.channels.base import (
     Webhook,
     part_key,
 )
+from holdfast.channels.cache import Cache
 from holdfast.channels.parts import parts_of
 from holdfast.channels.preview import EditedPreview, Style, replace_preview
 from holdfast.channels.slack import download, reaction, upload
@@ -60,6 +61,8 @@ SIGN_IN_DELAY = timedelta(seconds=1)
 """Delay of a response while its workspace may still be signing in."""
 REPAIR_DELAY = timedelta(minutes=1)
 """Delay of a response while a person has to repair a workspace."""
+MOST_PEOPLE = 10_000
+"""Maximum number of people whose direct messages are remembered."""
 STYLE = Style(texts_of, LONGEST_PART)
 
 
@@ -83,7 +86,7 @@ class SlackChannel(Channel):
         self._readers = {workspace: Reader(workspace) for workspace in self.workspaces}
         self._files = files
         self._running: Sequence[Workspace] = self.workspaces
-        self._people: dict[tuple[Workspace, str], str] = {}
+        self._people: Cache[tuple[Workspace, str], str] = Cache(MOST_PEOPLE)
 
     async def run(self, put: Put) -> None:
         await self._run(self.workspaces, put, listens=True)
@@ -269,10 +272,11 @@ class SlackChannel(Channel):
         if not destination.is_person:
             return destination, workspace
         key = (workspace, destination.channel)
-        if key not in self._people:
+        channel = self._people.get(key)
+        if channel is None:
             opened = await workspace.call("conversations.open", users=destination.channel)
-            self._people[key] = opened["channel"]["id"]
-        return replace(destination, channel=self._people[key]), workspace
+            channel = self._people.keep(key, str(opened["channel"]["id"]))
+        return replace(destination, channel=channel), workspace
 
     def _workspace_of_team(self, team: str | None) -> Workspace | None:
         if len(self.workspaces) == 1:

@@ -49,12 +49,17 @@ async def _fetch(workspace: Workspace, folder: Path, file: Payload) -> Path | No
 
 async def _content(workspace: Workspace, url: str) -> bytes | str:
     """Return the content of a file, or the reason why it cannot be had."""
+    from aiohttp import ClientError
+
     headers = {"authorization": f"Bearer {workspace.access.bot_token}"}
-    async with workspace.session.get(url, headers=headers, allow_redirects=False) as answer:
-        if answer.status != 200:
-            return f"status {answer.status}"
-        most = workspace.access.limits.download_bytes
-        content = await read_limited(answer.content.iter_chunked(CHUNK), most)
+    most = workspace.access.limits.download_bytes
+    try:
+        async with workspace.session.get(url, headers=headers, allow_redirects=False) as answer:
+            if answer.status != 200:
+                return f"status {answer.status}"
+            content = await read_limited(answer.content.iter_chunked(CHUNK), most)
+    except (ClientError, TimeoutError) as error:
+        return str(error) or type(error).__name__
     return f"it {too_large(most)}" if content is None else content
 
 

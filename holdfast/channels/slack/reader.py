@@ -7,10 +7,11 @@ import logging
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.channels.base import Line
+from holdfast.channels.cache import Cache
 from holdfast.channels.slack.incoming import platform_time
 from holdfast.channels.slack.mrkdwn import unescape
 from holdfast.channels.slack.workspace import Workspace
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MOST_NAMES = 5000
 """Maximum number of cached names."""
+MOST_THREADS = 5000
+"""Maximum number of long threads that are not read from their beginning again."""
 NAME_TTL = 3600.0
 """Seconds for which a name is cached."""
 MISSING_NAME_TTL = 60.0
@@ -54,6 +57,8 @@ class Reader:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._names: OrderedDict[str, tuple[float, str | None]] = OrderedDict()
+        self._thread_starts: Cache[tuple[str, str], str] = Cache(MOST_THREADS)
+        """Time before the lines that were read last of a long thread."""
 
     async def thread(self, payload: Payload) -> Sequence[Line]:
         """Return the newest messages before this one in its thread or direct messages, oldest
@@ -64,20 +69,44 @@ class Reader:
             str(payload.get("ts")),
         )
         most = self._workspace.access.limits.thread_lines
+        before: Iterable[Payload]
         if thread_ts:
-            before: deque[Payload] = deque(maxlen=most)
-            async for message in messages(self._workspace, channel, thread_ts):
-                if str(message.get("ts")) < ts:
-                    before.append(message)
+            before = await self._newest_in_thread(channel, str(thread_ts), ts)
         elif channel.startswith("D"):
-            before = deque()
+            before = found = deque[Payload]()
             async for message in messages(self._workspace, channel, None, latest=ts):
-                before.appendleft(message)
-                if len(before) == most:
+                found.appendleft(message)
+                if len(found) == most:
                     break
         else:
             return ()
         return [await self._line(message) for message in before]
+
+    async def _newest_in_thread(self, channel: str, thread_ts: str, ts: str) -> list[Payload]:
+        """Return the newest messages before a time.
+
+        Slack lists a thread from its beginning. So begin where the last read found enough."""
+        most, key = self._workspace.access.limits.thread_lines, (channel, thread_ts)
+        start = self._thread_starts.get(key, "")
+        found = await self._between(channel, thread_ts, start, ts, most + 1)
+        if start and len(found) < most:
+            # Messages were deleted, or these are older than those of the last read.
+            found = await self._between(channel, thread_ts, "", ts, most + 1)
+        if len(found) > most:
+            self._thread_starts.keep(key, str(found.popleft().get("ts")))
+        return list(found)
+
+    async def _between(
+        self, channel: str, thread_ts: str, start: str, end: str, most: int
+    ) -> deque[Payload]:
+        """Return the newest messages of a thread between two times, oldest first."""
+        wanted = {"oldest": start} if start else {}
+        found: deque[Payload] = deque(maxlen=most)
+        async for message in messages(self._workspace, channel, thread_ts, **wanted):
+            # Slack adds the first message of the thread, whatever the times.
+            if start < str(message.get("ts")) < end:
+                found.append(message)
+        return found
 
     async def _line(self, message: Payload) -> Line:
         bot = await self._workspace.ready()

@@ -107,13 +107,7 @@ class Post:
         try:
             return await self._post(text)
         except Undeliverable as error:
-            if not isinstance(error.__cause__, TelegramMigrateToChat):
-                raise
-            # The group became a supergroup, which has another id.
-            moved = replace(
-                self.destination, chat=error.__cause__.migrate_to_chat_id, reply_to=None
-            )
-            return await replace(self, destination=moved).post(text)
+            return await self._in_supergroup(error).post(text)
 
     async def edit(self, id: str, text: str) -> bool:
         """Replace the text of a message. Returns False if it is too late."""
@@ -157,7 +151,17 @@ class Post:
             message_thread_id=self.destination.thread,
             document=BufferedInputFile(content, filename=name),
         )
-        return str((await self.bot.call(method, chat=self._chat)).message_id)
+        try:
+            return str((await self.bot.call(method, chat=self._chat)).message_id)
+        except Undeliverable as error:
+            return await self._in_supergroup(error).send_file(name, content)
+
+    def _in_supergroup(self, error: Undeliverable) -> Post:
+        """Return the message in the supergroup that its group became. Raises any other error."""
+        if not isinstance(error.__cause__, TelegramMigrateToChat):
+            raise error
+        chat = error.__cause__.migrate_to_chat_id
+        return replace(self, destination=replace(self.destination, chat=chat, reply_to=None))
 
     async def _post(self, text: str) -> str:
         to = self.destination

@@ -17,6 +17,7 @@ from holdfast.testing.faults import Fault, Faults
 SEND = "send"
 """The method under which messages of the bot are counted and refused."""
 TYPING = "typing"
+SYNC = "sync"
 UNDER_WAY = 0.1
 """Seconds after a refusal during which requests that began before it may still arrive."""
 LIMITED = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests"}
@@ -95,6 +96,10 @@ class FaultyProxy:
             self._waits[method] = (refused_at if now < wait_until else now, now + seconds)
 
     async def _sync(self, request: web.Request) -> web.StreamResponse:
+        self.faults.calls[SYNC] += 1
+        fault = self.faults.next(SYNC)
+        if fault is not None:
+            return _faulty(request, fault)
         since = request.query.get("since", "")
         self.acknowledged.update(str(one["event_id"]) for one in self._delivered.get(since, ()))
         answer = asyncio.ensure_future(self._forward(request))

@@ -238,6 +238,9 @@ class FakeSlack:
         return web.json_response({"ok": True, **answer}, headers={"x-oauth-scopes": scopes})
 
     async def _download(self, request: web.Request) -> web.Response:
+        fault = self.faults.next("download")
+        if fault is not None:
+            return _fault_answer(request, fault)
         if request.headers.get("authorization") != f"Bearer {self.bot_token}":
             raise web.HTTPForbidden
         return web.Response(body=self.workspace.uploads[request.match_info["file"]].content)

@@ -13,6 +13,7 @@ from holdfast.agents.base import Reply
 from holdfast.agents.echo import echo
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.channels.matrix.homeserver import open_homeserver
 from holdfast.channels.matrix.html import LONGEST_PART
 from holdfast.channels.matrix.incoming import content_of, thread_of
 from holdfast.channels.matrix.media import download_files
@@ -189,6 +190,21 @@ async def test_a_file_that_is_too_large_or_elsewhere_is_left_out(
     assert await fetched(lost, 5) == []
     assert await fetched("https://example.org/a.txt", 5) == []
     assert await fetched("mxc://localhost/../../v3/account", 5) == []
+
+
+@sqlite_only
+async def test_a_file_whose_download_breaks_off_is_left_out(
+    settings: Settings, ada: Person, synapse: Synapse
+) -> None:
+    address = await ada.homeserver.upload(b"12345", "text/plain", "a.txt")
+    files = [{"url": address, "name": "a.txt"}]
+    payload = {"kind": "message", "channel": "matrix", "sender_id": ada.user, "files": files}
+    async with (
+        FaultyProxy(synapse.url).open() as proxy,
+        open_homeserver(proxy.url, "token") as homeserver,
+    ):
+        proxy.is_away = True
+        assert await download_files(homeserver, settings.files, payload, 100) == []
 
 
 @sqlite_only

@@ -18,7 +18,7 @@ from holdfast.settings.channels.matrix import Matrix
 from holdfast.store import open_store
 from holdfast.testing.matrix import Synapse
 from holdfast.testing.matrix.person import Person
-from holdfast.testing.matrix.proxy import FaultyProxy
+from holdfast.testing.matrix.proxy import SYNC, FaultyProxy
 from tests.channels.matrix.conftest import MakePerson
 from tests.channels.matrix.test_matrix import sqlite_only
 from tests.steps import both_engines, quick_harness, running, until
@@ -117,6 +117,31 @@ async def test_a_room_that_the_bot_may_not_read_does_not_stop_the_others(
             await until(lambda: event in proxy.acknowledged)
             assert await ada.answers(second, bot, 2) == ["you said before", "you said hello"]
     assert proxy.faults.calls[members]
+
+
+@sqlite_only
+async def test_what_came_while_the_homeserver_answered_with_an_error_is_a_gap(
+    settings: Settings,
+    bot: str,
+    ada: Person,
+    synapse: Synapse,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with FaultyProxy(synapse.url).open() as proxy:
+        monkeypatch.setenv("MATRIX_HOMESERVER", proxy.url)
+        async with running(quick_harness(echo), settings) as app:
+            room = await ada.create_room(bot, is_direct=True)
+            await ada.say(room, "before")
+            await ada.answers(room, bot, 1)
+            proxy.faults.plan(SYNC, "status", times=1000, status=500)
+            # Ends the poll that waits now.
+            await ada.say(room, "at the beginning")
+            await until(lambda: proxy.faults.planned[SYNC][0].times < 1000)
+            await ada.say(room, "meanwhile")
+            del proxy.faults.planned[SYNC]
+            await ada.answers(room, bot, 3)
+            gap = await until(lambda: Watermarks(app.store, "matrix").last_gap())
+    assert gap.messages >= 1
 
 
 @sqlite_only
