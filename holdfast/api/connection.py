@@ -53,11 +53,10 @@ _TOO_MANY = ApiError(
 
 
 class ClosingTransport(asyncio.Transport):
-    """Hands the end of a connection to `end`, which may read on before it closes.
+    """Calls `end` instead of closing the socket, so that pending input can be read first.
 
-    Adds the security headers to a response, whose head is the next write after `expect_head`. The
-    head waits for the body if it follows at once: both then go out in one system call and one
-    packet."""
+    Adds the security headers to the head of a response, which is the next write after
+    `expect_head`. A head that is held goes out with the body, in one system call and one packet."""
 
     def __init__(
         self, transport: asyncio.Transport, end: Callable[[asyncio.Transport], None]
@@ -71,7 +70,7 @@ class ClosingTransport(asyncio.Transport):
         self._head = b""
 
     def expect_head(self, *, hold: bool) -> None:
-        """Take the next write for the head of a response; hold it until another one follows."""
+        """Treat the next write as the head of a response; `hold` sends it with the one after."""
         self._expects_head, self._holds_head = True, hold
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -162,6 +161,16 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_parsed = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # The parser leaves whitespace at the end of a value.
+        super().on_header(name, value.rstrip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        if self.parser.get_http_version() == "1.0":
+            # Such clients would take 100 (Continue) for the response.
+            self.expect_100_continue = False
+        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -265,7 +274,7 @@ class Connection(HttpToolsProtocol):
         return self._framing.is_in_body and not self._has_begun_answer
 
     def _refuse_request(self, problem: str) -> None:
-        # Never into the middle of another answer.
+        # An error in the middle of another answer would corrupt that answer.
         is_answering = self._has_begun_answer and not self.cycle.response_complete
         self._refuse(b"" if is_answering else _final_response("400 Bad Request", problem))
 

@@ -10,12 +10,14 @@ MOST_CHUNKS = 4096
 LONGEST_HEAD = 64 * 1024
 
 LENGTH = re.compile(rb"[0-9]{1,18}")
-VERSIONS = (b" HTTP/1.1", b" HTTP/1.0")
+# The target is a path: addresses of other servers, fragments and further spaces are not taken.
+REQUEST_LINE = re.compile(rb"(?!CONNECT )[A-Z-]{1,20} /[!\"$-~]* HTTP/1\.[01]")
 CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")
 BEGUN_CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{0,8}\r?")
 LONGEST_CHUNK_SIZE = 10
-# Requests to switch the protocol are answered as if they did not ask for it.
-UPGRADE = re.compile(rb"\nupgrade:[^\n]*", re.IGNORECASE)
+# Requests to switch the protocol are answered as if they did not ask for it. An invalid value
+# stays, so that the parser refuses it.
+UPGRADE = re.compile(rb"\nupgrade:[\t -~\x80-\xff]*\r", re.IGNORECASE)
 
 
 class FramingError(Exception):
@@ -58,7 +60,7 @@ class Framing:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are bytes that no piece had yet."""
+        """Whether there are bytes that no piece has contained yet."""
         return bool(self._buffer)
 
     def add(self, data: bytes) -> None:
@@ -100,8 +102,8 @@ class Framing:
 
     def _expect_body(self, head: bytes) -> None:
         line, _, headers = head.partition(b"\r")
-        if not line.endswith(VERSIONS) or line.startswith(b"CONNECT "):
-            raise FramingError("the first line of a request is no request by HTTP/1.1")
+        if not REQUEST_LINE.fullmatch(line):
+            raise FramingError("a request begins with its method, its path and HTTP/1.1")
         is_old, headers = line.endswith(b"1.0"), headers.lower()
         hosts, codings = _values(headers, b"host"), _values(headers, b"transfer-encoding")
         if len(hosts) > 1 or not (hosts or is_old):

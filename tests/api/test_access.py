@@ -132,6 +132,12 @@ async def test_only_a_bearer_token_as_it_is_counts(port: int, value: str) -> Non
         "",
         "[",
         "a b",
+        "evil.example@localhost",
+        "localhost/evil.example",
+        "localhost?evil.example",
+        "localhost#evil.example",
+        "[::1]evil.example",
+        "local\thost",
     ],
 )
 async def test_a_name_made_to_point_here_is_refused_whatever_else_is_right(
@@ -142,7 +148,9 @@ async def test_a_name_made_to_point_here_is_refused_whatever_else_is_right(
     assert await status(port, "/healthz", host=host) == 421
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:1", "LOCALHOST", "[::1]:3777"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost:1", "localhost:", "LOCALHOST", "[::1]:3777", " localhost\t"]
+)
 async def test_names_of_this_machine_are_known_at_any_port(port: int, host: str) -> None:
     assert await status(port, host=host, authorization=bearer(port)) == 200
 

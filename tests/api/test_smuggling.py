@@ -179,6 +179,19 @@ async def test_odd_or_repeated_lengths_are_refused(port: int, lengths: tuple[str
     await refused(port, 400, request(port, token(port), *headers) + b"{}" + hidden(port))
 
 
+async def test_a_length_that_is_too_large_is_refused_with_whitespace_around_it_too(
+    port: int,
+) -> None:
+    late = request(port, "content-length: \t1000000000 \t", method="GET", path="/healthz")
+    await refused(port, 413, late, hidden(port))
+
+
+async def test_a_client_of_http_1_0_gets_the_response_alone(port: int) -> None:
+    headers = (token(port), "expect: 100-continue", "content-length: 2")
+    head = request(port, *headers).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    assert (await answers(port, head, b"{}")).startswith(b"HTTP/1.1 400")
+
+
 async def test_chunks_in_http_1_0_are_refused(port: int) -> None:
     head = request(port, token(port), "transfer-encoding: chunked").replace(
         b"HTTP/1.1", b"HTTP/1.0", 1
@@ -258,6 +271,18 @@ async def test_a_bad_request_after_a_good_one_is_refused_with_an_answer(port: in
         "GET /healthz HTTP/1.1\r\nhost: {host}\r\nhost: {host}\r\n\r\n",
         "GET /healthz HTTP/2.0\r\nhost: {host}\r\n\r\n",
         "CONNECT {host} HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "CONNECT /healthz HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET http://evil.example/healthz HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET ftp://{host}/healthz HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET /healthz#/api HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET /healthz?#a HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET  /healthz HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET /healthz  HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET /healthz?\x1b HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET /hä HTTP/1.1\r\nhost: {host}\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: {host}\r\nx: \x00\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: {host}\r\nupgrade: \x00\r\n\r\n",
         "GET /healthz HTTP/1.1\r\nhost: {host}\r\nx : y\r\n\r\n",
         "POST / HTTP/1.1\r\nhost: {host}\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
         "GET /healthz HTTP/1.1\r\nhost: {host}\r\nx: " + "y" * LONGEST_HEAD,

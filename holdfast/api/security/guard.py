@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import MutableMapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from holdfast.store.credentials import Kind
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to be recognised, not bound
 HOSTS_CACHED = 64
+HOST = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]*)?")
+"""A Host header: a name or an address, and a port. `urlsplit` finds a name in more than that."""
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
@@ -137,6 +140,8 @@ class Access:
         """Whether a Host header names this server.
 
         This stops DNS rebinding: a page whose name was made to point here sends its own name."""
+        if not HOST.fullmatch(value):
+            return False
         try:
             name = urlsplit(f"//{value}").hostname or ""
         except ValueError:
@@ -181,7 +186,7 @@ def cookie_name(scope: Scope) -> str:
 
 
 class Guard:
-    """ASGI middleware that refuses invalid requests, and responses from being cached."""
+    """ASGI middleware that refuses invalid requests and forbids caching of responses."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -250,7 +255,7 @@ def client_of(scope: Scope) -> str:
 
 
 def _forbid_caching(message: Message) -> None:
-    """Let nobody keep a response, unless it says otherwise itself."""
+    """Add `cache-control: no-store`, unless the response has a cache-control of its own."""
     headers: list[tuple[bytes, bytes]] = message["headers"]
     if not any(name == b"cache-control" for name, _ in headers):
         headers.append(NOT_KEPT)
@@ -275,7 +280,7 @@ def _cookie(headers: Headers, name: str) -> str:
 
 
 def session_cookie(scope: Scope, session: str, seconds: int) -> str:
-    """Return Set-Cookie for a session, which scripts and other sites cannot use. 0 removes it."""
+    """Return Set-Cookie for a session; no script or other site can use it. 0 seconds removes it."""
     secure = "; Secure" if scope.get("scheme") == "https" else ""
     return (
         f"{cookie_name(scope)}={session}; Max-Age={seconds}; Path=/; HttpOnly;"
