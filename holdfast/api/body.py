@@ -102,14 +102,19 @@ async def read_file(request: Request, file: BinaryIO, most_bytes: int) -> int:
 
     Refuse one that is too large, too slow or cut short."""
     stall = request.app.state.api.limits.body_stall_seconds
-    began_at, size = asyncio.get_running_loop().time(), 0
+    now = asyncio.get_running_loop().time
+    began_at, size = now(), 0
     try:
         async with asyncio.timeout(stall) as limit:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > most_bytes:
                     raise ApiError(413, file_too_large(most_bytes))
+                # The client does not answer for the time that the disk takes.
+                limit.reschedule(None)
+                writes_since = now()
                 await asyncio.to_thread(file.write, chunk)
+                began_at += now() - writes_since
                 limit.reschedule(began_at + stall + size / MIN_BYTES_PER_SECOND)
     except TimeoutError:
         raise ApiError(408, TOO_SLOW) from None

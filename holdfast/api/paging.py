@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
 from typing_extensions import TypedDict
 
+from holdfast.api.names import printable
 from holdfast.api.response import JsonResponse
 from holdfast.api.state import state_of
 from holdfast.queue.pages import Page as Rows
 
 GREATEST_ID = 2**63 - 1
+
+T = TypeVar("T")
 
 
 class Page(BaseModel):
@@ -38,6 +48,30 @@ class Page(BaseModel):
     def within(self, request: Request) -> ByteBounds:
         """Return the bounds, with the server's limit in bytes."""
         return {**self.bounds, "most_bytes": state_of(request).limits.page_bytes}
+
+
+class KeyedPage(BaseModel):
+    """Rows in an order of their own: `after` continues behind a row."""
+
+    model_config = ConfigDict(frozen=True)
+
+    limit: int = Field(
+        1000, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB."
+    )
+    after: Annotated[str, StringConstraints(max_length=500), AfterValidator(printable)] | None = (
+        Field(None, description="Only rows after this one; the header `Link` has it.")
+    )
+
+    def within(self, request: Request) -> RowAndByteLimits:
+        """Return the limits in rows and in bytes."""
+        return {"limit": self.limit, "most_bytes": state_of(request).limits.page_bytes}
+
+
+class RowAndByteLimits(TypedDict):
+    """The limits of a page in rows and in bytes."""
+
+    limit: int
+    most_bytes: int
 
 
 class Bounds(TypedDict):
@@ -65,6 +99,19 @@ def list_response(
         f"x-next-{name.replace('_', '-')}": str(found[-1].id),
         **next_page_header(request, name, found[-1].id),
     }
+    return JsonResponse([shape(row) for row in found], headers=headers)
+
+
+def keyed_response(
+    request: Request,
+    found: Rows[T],
+    shape: Callable[[T], Any],
+    key: Callable[[T], object],
+    *,
+    name: str = "after",
+) -> JsonResponse:
+    """Return a JSON array of rows. If there may be more, a header `Link` names the next page."""
+    headers = next_page_header(request, name, key(found[-1])) if found and found.has_more else {}
     return JsonResponse([shape(row) for row in found], headers=headers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -66,6 +67,8 @@ class ApiState:
         self.counts = CachedRead(lambda: self.store.counts(), quick=limits.quick_query)
         self.outcomes = CachedRead(lambda: self.store.outcomes(INBOX), quick=limits.quick_query)
         self.current = Current(lambda: self.store, lambda: configured_routing(self.settings))
+        self.uploads = asyncio.Lock()
+        """Held while an upload is stored and counted."""
         self.known_lanes: dict[str, LanePolicy] = {}
         """Lane policies of all agents seen so far, including those that no process serves now."""
 

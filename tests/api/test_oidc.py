@@ -204,6 +204,17 @@ async def test_a_login_that_this_browser_did_not_begin_is_refused(
     )
 
 
+async def test_a_nonce_with_letters_of_no_token_is_another(
+    served: tuple[int, AgentHarness], provider: LoopbackProvider
+) -> None:
+    port, _ = served
+    _, headers, _ = await ask(port, "/login/oidc")
+    back = provider.authorize(headers["location"])
+    state, _, verifier = cookies_of(headers).split(".")
+    code, _, body = await ask(port, back, "GET", None, cookie=f"{state}.n\xf6nce.{verifier}")
+    assert (code, "another nonce" in body) == (403, True)
+
+
 async def test_another_verifier_gets_nothing(
     served: tuple[int, AgentHarness], provider: LoopbackProvider
 ) -> None:

@@ -25,6 +25,7 @@ from holdfast.api.app import create_app
 from holdfast.api.route import ROLE
 from holdfast.api.routes.docs import document_of
 from holdfast.api.routes.static_files import read_pages
+from holdfast.api.security.caller import PREFIXES
 from holdfast.settings import Settings
 from tests.api.serving import ask_json, serving
 from tests.cli.shell import Running, Shell
@@ -70,6 +71,12 @@ CASES = [
     for mode in GenerationMode
     if mode is GenerationMode.POSITIVE or ROLE in DOCUMENT["paths"][path][method.lower()]
 ]
+
+
+def test_the_example_of_a_login_has_a_code_with_the_right_prefix() -> None:
+    content = DOCUMENT["paths"]["/login"]["post"]["requestBody"]["content"]
+    [form] = content.values()
+    assert form["example"]["code"].startswith(PREFIXES["code"])
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,9 @@ import pytest_asyncio
 from holdfast import AgentHarness
 from holdfast.agents.echo import echo
 from holdfast.api.limits import Limits
+from holdfast.api.security.caller import Callers
 from holdfast.api.security.credentials import Grant, issue, revoke_token
+from holdfast.errors import StoreUnavailable
 from holdfast.settings import Settings
 from holdfast.store.credentials import Role
 from tests.api.serving import LOOPBACK, secret_of, serving
@@ -144,6 +146,24 @@ async def test_a_bound_reader_hears_of_its_channels_and_agents_alone(
     assert {frame["agent"] for frame in await of_other.until("response_ready")} == {"other"}
     for stream in (of_web, of_other, everything):
         stream.close()
+
+
+async def test_streams_end_without_a_traceback_while_the_database_is_away(
+    app: AgentHarness,
+    port: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreUnavailable("the database is away")
+
+    stream = await Watching.open(port, await token(app, "reader", "read"))
+    monkeypatch.setattr(Callers, "find", fail)
+    await say(port, secret_of(port, "admin"), "unseen")
+    with pytest.raises(asyncio.IncompleteReadError):
+        await stream.next()
+    stream.close()
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 async def test_the_stream_of_a_revoked_token_ends_before_it_tells_anything_more(

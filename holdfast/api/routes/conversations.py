@@ -19,7 +19,7 @@ from holdfast.api.paging import GREATEST_ID, Page, list_response
 from holdfast.api.response import ApiError, JsonResponse, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import actor_of, caller_of
-from holdfast.api.security.scope import scope_of
+from holdfast.api.security.scope import owns, scope_of
 from holdfast.api.state import state_of
 from holdfast.message import Payload
 from holdfast.queue.record import Activity
@@ -194,6 +194,10 @@ async def delete_conversation(request: Request, id: ConversationId) -> JsonRespo
         raise ApiError(404, NOT_FOUND)
     await state.routing()
     [channel] = set(owners.values())
+    for owner in owners:
+        if not await owns(request, owner or None, channel):
+            name = caller_of(request).name
+            raise ApiError(403, f"{name!r} may only delete its own conversations")
     lanes = lanes_of(state.known_lanes, id)
     await _publish_change(request, "conversation_deleted", id)
     erased = await erase_conversation(state.store, id, channel, lanes, actor=actor_of(request))

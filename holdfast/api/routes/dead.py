@@ -116,11 +116,16 @@ async def get_dead(request: Request, page: Annotated[DeadPage, Query()]) -> Json
 
 async def _of_group(request: Request, page: DeadPage, group: str) -> Rows[FinishedEvent]:
     await refuse_limited(request)
-    ids, has_more = await dead_ids_of(request, group, page.limit, page.before_id)
     store, most_bytes = state_of(request).store, state_of(request).limits.page_bytes
-    found = await store.dead(Filter(ids=ids), limit=page.limit, most_bytes=most_bytes)
-    found.has_more = found.has_more and (has_more or len(found) < len(ids))
-    return found
+    bounds = page.bounds
+    while True:
+        ids, has_more = await dead_ids_of(request, group, bounds)
+        found = await store.dead(Filter(ids=ids), limit=page.limit, most_bytes=most_bytes)
+        found.has_more = has_more or (found.has_more and len(found) < len(ids))
+        # Letters that were retried since their ids were read are missing, perhaps all of a page.
+        if found or not has_more:
+            return found
+        bounds["before_id"] = ids[-1]
 
 
 @routes.post(

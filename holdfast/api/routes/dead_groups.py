@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
 from holdfast.api.names import Printable
+from holdfast.api.paging import Bounds
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import actor_of
@@ -220,15 +221,16 @@ async def note_group(request: Request) -> JsonResponse:
     return JsonResponse(OK)
 
 
-async def dead_ids_of(
-    request: Request, group: str, limit: int, before_id: int | None
-) -> tuple[list[int], bool]:
+async def dead_ids_of(request: Request, group: str, bounds: Bounds) -> tuple[list[int], bool]:
     """Return ids of a page of a group's letters, and whether there are more."""
     groups = await _groups(request)
     found = await groups.find(group) if GROUP_ID.fullmatch(group) else None
     if found is None:
         return [], False
-    ids = await groups.dead_ids(found, before_id=before_id, limit=limit + 1)
+    limit = bounds["limit"]
+    ids = await groups.dead_ids(
+        found, before_id=bounds["before_id"], since_id=bounds["since_id"], limit=limit + 1
+    )
     return ids[:limit], len(ids) > limit
 
 

@@ -157,12 +157,24 @@ async def post_file(request: Request, name: FileName) -> JsonResponse:
         size=size,
         created_at=await state.store.now(),
     )
-    try:
-        await files.add(file)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+    # One after the other, or uploads at once would all count one another, and all be refused.
+    async with state.uploads:
+        try:
+            await files.add(file)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        await _refuse_excess(request, files, file, longest)
     return JsonResponse(file_info(file))
+
+
+async def _refuse_excess(request: Request, files: Files, file: StoredFile, longest: int) -> None:
+    """Remove a stored upload that passes the limit: others came in while it was sent."""
+    count, size = await files.unsent(file.owner)
+    if count > MOST_UNSENT or size > MOST_FILES * longest:
+        await files.delete_unsent(file.id)
+        await asyncio.to_thread(remove_uploads, state_of(request).settings.files, [file.id])
+        raise ApiError(409, UNSENT)
 
 
 async def _refuse_hoarding(request: Request, files: Files, owner: str, longest: int) -> None:
@@ -268,6 +280,8 @@ async def is_file_visible(store: Store, scope: Scope | None, file: StoredFile) -
         return True
     if scope.sent_by is not None:
         return file.owner == scope.sent_by
+    if file.agent and scope.agents is not None and file.agent not in scope.agents:
+        return False
     return file.message_id is not None and await Conversations(store).has_line(
         scope, file.conversation, file.message_id
     )

@@ -91,7 +91,7 @@ async def login(
             "content": {
                 "application/x-www-form-urlencoded": {
                     "schema": {"type": "object"},
-                    "example": {"code": "hf_code_…"},
+                    "example": {"code": f"{PREFIXES['code']}…"},
                 }
             }
         },

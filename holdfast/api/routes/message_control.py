@@ -14,8 +14,10 @@ from holdfast.api.route import route_options
 from holdfast.api.routes.message_status import MessageId, MessagePart, visible_message
 from holdfast.api.routes.queue import BY_API
 from holdfast.api.security.caller import actor_of, caller_of
+from holdfast.api.security.scope import owns
 from holdfast.api.state import state_of
-from holdfast.queue.event import Event, FinishedEvent
+from holdfast.message import channel_of
+from holdfast.queue.event import Event, FinishedEvent, payload_to_show
 
 routes = APIRouter(route_class=MessagePart, tags=["messages"])
 
@@ -65,7 +67,8 @@ async def stop_message(request: Request, id: MessageId) -> JsonResponse:
     so far stays as its `partial`. A token of role send stops its own messages, an admin all."""
     message = await _live_message(request, id)
     caller = caller_of(request)
-    if caller.role != "admin" and message.sent_by != caller.owner:
+    channel = channel_of(payload_to_show(message))
+    if not await owns(request, message.sent_by, channel):
         raise ApiError(403, f"{caller.name!r} may only stop its own messages")
     store, actor = state_of(request).store, actor_of(request)
     if not await store.cancel(message.id, BY_API, actor=actor, leased_only=False):

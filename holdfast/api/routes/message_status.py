@@ -26,7 +26,7 @@ from holdfast.api.response import ApiError, JsonResponse, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.files import FileInfo, file_info
 from holdfast.api.routes.responses import Response, response_of
-from holdfast.api.security.caller import caller_of
+from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.scope import refuse_foreign, sees_agent
 from holdfast.api.state import state_of
 from holdfast.message import channel_of, conversation_of, written_of
@@ -174,10 +174,12 @@ async def _add_progress(request: Request, chain: Chain, status: MessageStatus) -
     if chain.status == "pending":
         lane, agent = await messages_ahead(store, message)
         status["position"] = Position(lane=lane, agent=agent)
-    handed = await read_handoffs(store, message.root_id or message.id)
-    status["handoffs"] = [
-        shown_handoff(one) for one in handed if sees_agent(caller, one.event.target)
+    handed = [
+        one
+        for one in await read_handoffs(store, message.root_id or message.id)
+        if sees_agent(caller, one.event.target)
     ]
+    status["handoffs"] = [shown_handoff(one) for one in handed]
     waiting = [message] if chain.status == "waiting" else []
     waiting += [one.event for one in handed if one.status == "waiting"]
     for event in waiting:
@@ -189,13 +191,16 @@ async def _add_progress(request: Request, chain: Chain, status: MessageStatus) -
         status["tokens"] = tokens
     if cost is not None:
         status["cost"] = cost
-    await _add_files(store, status)
+    await _add_files(store, status, caller)
 
 
-async def _add_files(store: Store, status: MessageStatus) -> None:
+async def _add_files(store: Store, status: MessageStatus, caller: Caller) -> None:
     id_ = status["messageId"]
-    if files := await Files(store).of_messages([id_]):
-        status["files"] = [file_info(file) for file in files]
+    files = await Files(store).of_messages([id_])
+    # An upload has no agent.
+    seen = [file for file in files if not file.agent or sees_agent(caller, file.agent)]
+    if seen:
+        status["files"] = [file_info(file) for file in seen]
     if versions := (await Conversations(store).versions([id_])).get(id_):
         status["versions"] = versions
 

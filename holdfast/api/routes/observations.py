@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -15,7 +16,7 @@ from typing_extensions import TypedDict
 from holdfast.api.body import Body, read_body
 from holdfast.api.health import memory_health
 from holdfast.api.names import Printable
-from holdfast.api.paging import next_page_header
+from holdfast.api.paging import GREATEST_ID, keyed_response, next_page_header
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.routes.memory import open_index, parts_or_refuse
@@ -25,12 +26,12 @@ from holdfast.api.state import ApiState, state_of
 from holdfast.errors import HoldfastError
 from holdfast.memory.index import KnowledgeIndex
 from holdfast.memory.maintenance import Difference, index_progress, verify
-from holdfast.memory.observation import Observation, parts_of
+from holdfast.memory.observation import Observation
 from holdfast.message import DEFAULT_WORKSPACE, channel_of, sender_of, written_of
 from holdfast.queue.audit import AuditEntry
 from holdfast.queue.event import Event, payload_to_show
 from holdfast.queue.store import Store
-from holdfast.store.memory import open_observations, open_people
+from holdfast.store.memory import open_observations, open_people, save_unless_changed
 from holdfast.store.memory_overview import MemoryOverview, Person
 from holdfast.store.overview import OverviewReads
 
@@ -63,7 +64,28 @@ class ObservationQuery(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     subject: Printable = Field(description="workspace:TYPE:id, such as default:USER:api:id:ann.")
-    limit: int = Field(100, ge=1, le=1000, description="Maximum number of observations.")
+    limit: int = Field(
+        100, ge=1, le=1000, description="Maximum number of rows; a page also ends at 4 MiB."
+    )
+    before_version: int | None = Field(
+        None, ge=0, le=GREATEST_ID, description="Only versions less than this."
+    )
+
+    def within(self, request: Request) -> NewestBounds:
+        """Return the bounds of the page, with the server's limit in bytes."""
+        return {
+            "limit": self.limit,
+            "before_version": self.before_version,
+            "most_bytes": state_of(request).limits.page_bytes,
+        }
+
+
+class NewestBounds(TypedDict):
+    """The bounds of a page of observations, with a limit in bytes."""
+
+    limit: int
+    before_version: int | None
+    most_bytes: int
 
 
 class Correction(Body):
@@ -212,25 +234,19 @@ async def get_observations(
     request: Request, query: Annotated[ObservationQuery, Query()]
 ) -> JsonResponse:
     """List observations about a subject and its linked identities, newest first, each with the
-    messages from which it was learned, as far as they are kept."""
+    messages from which it was learned, as far as they are kept. If there may be more, a header
+    `Link` names the next page."""
     await refuse_limited(request)
     parts_or_refuse(query.subject)
     store = state_of(request).store
     keys = await open_people(store).identities(query.subject)
-    found = await _newest(store, keys, query.limit)
+    found = await MemoryOverview(store).newest(keys, **query.within(request))
     pending = {key: await open_observations(store).has_pending(key) for key in keys}
     sources = await MemoryOverview(store).sources(
         name for one in found for name in one.source_message_ids
     )
-    return JsonResponse([_line(one, sources, pending) for one in found])
-
-
-async def _newest(store: Store, keys: Sequence[str], limit: int) -> list[Observation]:
-    """Return the observations about several identities, newest first."""
-    observations, found = open_observations(store), list[Observation]()
-    for key in keys:
-        found += await observations.find_by_subject(*parts_of(key), limit=limit)
-    return sorted(found, key=lambda one: one.version, reverse=True)[:limit]
+    name, key = "before_version", attrgetter("version")
+    return keyed_response(request, found, lambda one: _line(one, sources, pending), key, name=name)
 
 
 @routes.post(
@@ -252,11 +268,11 @@ async def correct(request: Request, id: ObservationId) -> JsonResponse:
     await refuse_limited(request)
     given, store = await read_body(request, Correction), state_of(request).store
     known = await _find(store, given.workspace, id)
-    if known.version != given.version:
-        raise ApiError(409, "somebody changed it meanwhile; read it again")
     if not given.content.strip():
         raise ApiError(400, "content: must not be blank")
-    await open_observations(store).save(replace(known, content=given.content.strip()))
+    corrected = replace(known, content=given.content.strip(), version=given.version)
+    if not await save_unless_changed(store, corrected):
+        raise ApiError(409, "somebody changed it meanwhile; read it again")
     await _audit(request, "corrected", known)
     saved = await _find(store, given.workspace, id)
     sources = await MemoryOverview(store).sources(saved.source_message_ids)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
 from holdfast.api.names import Channel, Printable
+from holdfast.api.paging import KeyedPage, keyed_response
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import actor_of
 from holdfast.api.state import state_of
-from holdfast.store.pairing import describe_person, describe_request, open_pairings, parse_code
+from holdfast.store.pairing import (
+    describe_person,
+    describe_request,
+    open_pairings,
+    page_of_approved,
+    parse_code,
+)
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["access"])
 
@@ -78,12 +85,17 @@ async def get_requests(request: Request) -> JsonResponse:
 @routes.get(
     "/api/pairing/approved",
     summary="List approved people",
-    **route_options("admin", list[ApprovedPerson], [PERSON]),
+    **route_options("admin", list[ApprovedPerson], [PERSON], 400),
 )
-async def get_approved(request: Request) -> JsonResponse:
-    """List the people who were approved, by channel and id."""
-    found = await open_pairings(state_of(request).store).list_approved()
-    return JsonResponse([describe_person(one) for one in found])
+async def get_approved(request: Request, page: Annotated[KeyedPage, Query()]) -> JsonResponse:
+    """List the people who were approved, by channel and id. If there may be more, a header `Link`
+    names the next page."""
+    channel, _, id_ = (page.after or "").partition(":")
+    store = state_of(request).store
+    found = await page_of_approved(store, (channel, id_), **page.within(request))
+    return keyed_response(
+        request, found, describe_person, lambda one: f"{one.channel}:{one.sender_id}"
+    )
 
 
 @routes.post(

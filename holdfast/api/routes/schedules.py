@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
+from holdfast.api.paging import GREATEST_ID, KeyedPage, keyed_response
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, StoredMessage
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import actor_of
@@ -33,6 +34,19 @@ routes = APIRouter(route_class=AuthorizedRoute, tags=["schedules"])
 
 LONGEST_TEXT = 100_000
 ScheduleId = Annotated[str, Path(description="The id of a schedule.")]
+
+
+class RunPage(BaseModel):
+    """Runs, newest first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    limit: int = Field(
+        20, ge=1, le=1000, description="Maximum number of runs; a page also ends at 4 MiB."
+    )
+    before_id: int | None = Field(
+        None, ge=0, le=GREATEST_ID, description="Only older runs; the header `Link` has it."
+    )
 
 
 class NewSchedule(Body):
@@ -92,12 +106,13 @@ EXAMPLE: dict[str, Any] = {
 @routes.get(
     "/api/schedules",
     summary="List the schedules",
-    **route_options("read", list[ListedSchedule], [EXAMPLE]),
+    **route_options("read", list[ListedSchedule], [EXAMPLE], 400),
 )
-async def get_schedules(request: Request) -> JsonResponse:
-    """List all schedules by id."""
+async def get_schedules(request: Request, page: Annotated[KeyedPage, Query()]) -> JsonResponse:
+    """List schedules by id. If there may be more, a header `Link` names the next page."""
     await refuse_limited(request)
-    return JsonResponse([describe_schedule(one) for one in await Schedules(_store(request)).all()])
+    found = await Schedules(_store(request)).page(page.after, **page.within(request))
+    return keyed_response(request, found, describe_schedule, lambda one: one.id)
 
 
 @routes.post(
@@ -197,13 +212,20 @@ async def run(request: Request, id: ScheduleId) -> JsonResponse:
     ),
 )
 async def get_runs(
-    request: Request, id: ScheduleId, limit: Annotated[int, Query(ge=1, le=1000)] = 20
+    request: Request, id: ScheduleId, page: Annotated[RunPage, Query()]
 ) -> JsonResponse:
-    """List the latest runs with their answers, newest first."""
+    """List the latest runs with their answers, newest first. If there may be more, a header `Link`
+    names the next page."""
     await refuse_limited(request)
     store = _store(request)
-    runs = await runs_of(store, await Schedules(store).find(id), limit)
-    return JsonResponse([describe_run(one) for one in runs])
+    runs = await runs_of(
+        store,
+        await Schedules(store).find(id),
+        page.limit,
+        before_id=page.before_id,
+        most_bytes=state_of(request).limits.page_bytes,
+    )
+    return keyed_response(request, runs, describe_run, lambda one: one.line_id, name="before_id")
 
 
 @routes.delete(

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from holdfast.api.response import JsonResponse, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import caller_of
-from holdfast.api.security.scope import sees_agent
+from holdfast.api.security.scope import sees_agent, sees_channel
 from holdfast.api.state import state_of
 from holdfast.store.schedules import Schedule, Schedules
 
@@ -63,7 +63,9 @@ async def get_status(request: Request) -> JsonResponse:
             uptime=int(time.monotonic() - state.started_at),
             server={"running": True, "port": request.url.port or state.settings.api_port},
             channels={
-                name: {"running": not problems.get(name)} for name in sorted(directory.channels)
+                name: {"running": not problems.get(name)}
+                for name in sorted(directory.channels)
+                if sees_channel(caller_of(request), name)
             },
             heartbeat=_heartbeats(
                 [

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import AfterValidator, Field, PlainValidator
 from typing_extensions import TypedDict
 
 from holdfast.api.body import Body, read_body
 from holdfast.api.names import Channel, Name, require_text
+from holdfast.api.paging import KeyedPage, keyed_response
 from holdfast.api.response import OK, ApiError, JsonResponse, Ok, millis
 from holdfast.api.route import AuthorizedRoute, route_options
 from holdfast.api.security.caller import actor_of
@@ -24,7 +25,7 @@ from holdfast.api.security.credentials import (
 from holdfast.api.security.guard import Access
 from holdfast.api.state import state_of
 from holdfast.settings import duration
-from holdfast.store.credentials import Credential, open_credentials
+from holdfast.store.credentials import Credential, page_of_tokens
 
 routes = APIRouter(route_class=AuthorizedRoute, tags=["access"])
 
@@ -87,13 +88,17 @@ EXAMPLE: dict[str, Any] = {
 
 
 @routes.get(
-    "/api/tokens", summary="List the tokens", **route_options("admin", list[Token], [EXAMPLE])
+    "/api/tokens",
+    summary="List the tokens",
+    **route_options("admin", list[Token], [EXAMPLE], 400),
 )
-async def get_tokens(request: Request) -> JsonResponse:
-    """List tokens by name, without secrets and without the bootstrap tokens."""
+async def get_tokens(request: Request, page: Annotated[KeyedPage, Query()]) -> JsonResponse:
+    """List tokens by name, without secrets and without the bootstrap tokens. If there may be more,
+    a header `Link` names the next page."""
     store = state_of(request).store
     now = millis(await store.now())
-    return JsonResponse([_token(token, now) for token in await open_credentials(store).tokens()])
+    found = await page_of_tokens(store, page.after, **page.within(request))
+    return keyed_response(request, found, lambda one: _token(one, now), lambda one: one.name)
 
 
 @routes.post(

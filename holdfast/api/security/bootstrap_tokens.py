@@ -45,7 +45,8 @@ def bootstrap_token(home: Path, role: Role) -> str:
             _make(path)
         return _read(path)
     except (OSError, ValueError) as error:
-        raise HoldfastError(f"the token file {path} cannot be created or read: {error}") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise HoldfastError(f"the token file {path} cannot be created or read: {reason}") from error
 
 
 def rotate(home: Path, role: Role) -> str:

@@ -12,10 +12,12 @@ from holdfast.api.security.caller import Caller, caller_of
 from holdfast.api.security.guard import find_caller
 from holdfast.api.state import state_of
 from holdfast.chat import ChatStore
-from holdfast.message import Payload
+from holdfast.errors import StoreUnavailable
+from holdfast.message import SCHEDULE, Payload
 from holdfast.routing.rooms import CHANNEL
 from holdfast.routing.router import DEFAULT, Routing
 from holdfast.store.activity import SENT_BY
+from holdfast.store.schedules import HEARTBEAT
 from holdfast.store.scoped import Scope, ScopedReads, open_scoped
 
 
@@ -59,10 +61,29 @@ async def refuse_foreign(request: Request, event_id: int, otherwise: str) -> Non
         raise ApiError(404, otherwise)
 
 
+async def owns(request: Request, sent_by: str | None, channel: str) -> bool:
+    """Whether the caller may end what was sent in a channel: an admin all, others their own.
+
+    A bootstrap token of role send owns what came by HTTP without a token of a person, but nothing
+    of channels that a process of ours delivers to, of heartbeats and of schedules."""
+    caller = caller_of(request)
+    if caller.role == "admin":
+        return True
+    if caller.owner is not None or sent_by is not None:
+        return sent_by == caller.owner
+    directory = await state_of(request).directory()
+    return channel not in (HEARTBEAT, SCHEDULE) and not directory.is_delivered(channel)
+
+
 async def is_still_allowed(request: Request) -> bool:
-    """Whether the caller of a long request still has access: its token may be revoked."""
+    """Whether the caller of a long request still has access: its token may be revoked.
+
+    False if that cannot be found out now: the response has begun, and the client resumes."""
     before = request.scope.pop("holdfast.caller")
-    again = await find_caller(request)
+    try:
+        again = await find_caller(request)
+    except (ApiError, StoreUnavailable):
+        return False
     return again is not None and again.is_same_credential(before)
 
 
@@ -147,6 +168,11 @@ def refuse_team(caller: Caller, team_id: str, team: Team) -> None:
         )
     if not sees_team(caller, team_id, team.agents):
         refuse_agents(caller, team.agents)
+
+
+def sees_channel(caller: Caller, channel: str) -> bool:
+    bound = None if caller.credential is None else caller.credential.channels
+    return bound is None or channel in bound
 
 
 def sees_agent(caller: Caller, agent: str) -> bool:

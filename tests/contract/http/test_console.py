@@ -12,6 +12,8 @@ from holdfast.queue.audit import AuditFilter
 from holdfast.queue.event import OUTBOX, NewEvent
 from holdfast.queue.journal import EFFECT_UNKNOWN, JournalEntry, Step
 from holdfast.queue.outcome import Dead, Done, Retry
+from holdfast.queue.store import Filter
+from holdfast.store.dead_groups import DeadGroups
 from holdfast.testing.clock import Clock
 from tests.contract.http.steps import Api
 from tests.contract.http.test_tokens import ask, create, say
@@ -216,6 +218,39 @@ async def test_dead_letters_are_grouped_retried_and_discarded_together(api: Api)
     _, done = await api.post("/api/dead/groups/retry", {"queue": "inbox", "assume": "done"})
     assert done["count"] == 1
     assert await api.get("/api/dead/groups") == []
+
+
+async def test_the_letters_of_a_group_are_followed_on(api: Api) -> None:
+    for number in (11, 12, 13):
+        await bury(api, f"order {number}", f"order {number} failed")
+    [group] = await api.get("/api/dead/groups")
+    path = f"/api/queue/dead?group={group['group']}"
+    newest, middle, _ = await api.get(path)
+    assert await api.get(f"{path}&since_id={middle['id']}") == [newest]
+
+
+@pytest.mark.parametrize("retried", [[0], [1], [0, 1]])
+async def test_a_letter_that_is_retried_meanwhile_does_not_end_paging(
+    api: Api, retried: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (11, 12, 13):
+        await bury(api, f"order {number}", f"order {number} failed")
+    [group] = await api.get("/api/dead/groups")
+    dead_ids = DeadGroups.dead_ids
+
+    async def retry_some(*args: Any, **options: Any) -> list[int]:
+        ids = await dead_ids(*args, **options)
+        monkeypatch.undo()
+        await api.store.retry(Filter(ids=[ids[at] for at in retried]))
+        return ids
+
+    monkeypatch.setattr(DeadGroups, "dead_ids", retry_some)
+    following, found = f"/api/queue/dead?group={group['group']}&limit=2", []
+    while following:
+        page, following = await api.page(following)
+        found += [one["data"]["message"] for one in page]
+    orders = ["order 13", "order 12", "order 11"]
+    assert found == [order for at, order in enumerate(orders) if at not in retried]
 
 
 async def test_a_note_is_for_all_operators(api: Api) -> None:

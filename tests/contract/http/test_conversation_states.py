@@ -258,6 +258,15 @@ async def test_a_deletion_is_audited_without_a_name(api: Api) -> None:
     assert entry.subject.startswith("person:")
 
 
+async def test_the_bootstrap_sender_deletes_no_conversation_of_others(api: Api) -> None:
+    await say(api, await create(api, "ada"), "hi", conversation="trip", **WEB)
+    await api.say("hi", channel="slack", senderId="C1")
+    for name in (TRIP, "slack:C1"):
+        status, refusal = await api.ask("DELETE", path(name), role="send")
+        assert (status, "only delete its own" in refusal["error"]) == (403, True)
+        assert (await api.ask("DELETE", path(name)))[0] == 200
+
+
 async def test_a_conversation_of_several_is_deleted_by_an_admin_alone(api: Api) -> None:
     ada, bob = await create(api, "ada"), await create(api, "bob")
     for token in (ada, bob):

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.queue.event import NewEvent
 from holdfast.queue.journal import JournalEntry, Step, Write
 from holdfast.queue.outcome import Dead, Done, Retry, Snooze
 from holdfast.queue.store import Filter
@@ -289,6 +290,19 @@ async def test_a_sender_reaches_only_its_own_messages_an_admin_all(api: Api) -> 
     assert (await ask(api, ada, "GET", f"{path}/stream"))[0] == 200
     other = await say(api, bob, "hi")
     assert await stop(api, other) == OK
+
+
+async def test_the_bootstrap_sender_stops_what_came_by_http_and_nothing_of_a_platform(
+    api: Api,
+) -> None:
+    for channel in ("slack", "heartbeat", "schedule"):
+        event = {"kind": "message", "channel": channel, "sender": "Ada", "message": "hi"}
+        await api.store.put([NewEvent(event=event, target="coder", message_id=f"{channel}_1")])
+        status, refusal = await api.ask("POST", f"/api/message/{channel}_1/stop", role="send")
+        assert (status, "only stop its own" in refusal["error"]) == (403, True)
+        assert await stop(api, f"{channel}_1") == OK
+    own = await api.say(channel="web")
+    assert await api.ask("POST", f"/api/message/{own}/stop", role="send") == OK
 
 
 async def answer_soon(api: Api) -> None:

@@ -220,3 +220,13 @@ async def test_callers_with_limits_see_neither_but_the_numbers_of_their_agents(a
     assert (await ask(api, bound, "GET", "/api/stats?agent=writer"))[0] == 200
     assert (await ask(api, bound, "GET", "/api/stats?agent=coder"))[0] == 403
     assert (await ask(api, narrow, "GET", "/api/stats?agent=writer"))[0] == 403
+
+
+async def test_a_bound_reader_sees_the_status_of_its_channels_alone(api: Api) -> None:
+    await start_process(api, channels=["slack", "telegram"])
+    bound = await create(api, "of slack", "read", channels=["slack"])
+
+    _, status = await ask(api, bound, "GET", "/api/status")
+
+    assert set(status["channels"]) == {"slack"}
+    assert set((await api.get("/api/status", "read"))["channels"]) == {"slack", "telegram"}

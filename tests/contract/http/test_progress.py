@@ -94,6 +94,25 @@ async def test_a_bound_reader_sees_no_hand_offs_to_other_agents(api: Api) -> Non
     assert (await seen(api, token, f"/api/message/{id_}"))["handoffs"] == []
 
 
+async def test_a_bound_reader_sees_nothing_that_other_agents_ask_and_use(api: Api) -> None:
+    id_ = await api.say("hello", agent="coder")
+    await hand_on(api)
+    turn = await api.claim(targets=("writer",))
+    used = Step(key="write", state="done", attempt=1, tokens=50, cost=0.5)
+    arguments = '{"prompt": "Pay Eve?", "options": [{"label": "Yes", "value": true}]}'
+    wait = Step(
+        key="signal ok", kind="signal", state="started", attempt=1, signal="ok",
+        arguments=arguments,
+    )  # fmt: skip
+    await api.store.record(JournalEntry(turn=turn, steps=(used, wait)))
+    await api.store.settle([(turn, Snooze(timedelta(hours=1)))])
+    whole = await status(api, id_)
+    assert (whole["waitingFor"]["prompt"], whole["tokens"], whole["cost"]) == ("Pay Eve?", 50, 0.5)
+    token = await create(api, "of coder", "read", agents=["coder"])
+    found = await seen(api, token, f"/api/message/{id_}")
+    assert not {"waitingFor", "tokens", "cost"} & set(found)
+
+
 async def test_a_wait_without_a_question_names_its_signal(api: Api) -> None:
     id_ = await api.say("hello")
     turn = await api.claim()

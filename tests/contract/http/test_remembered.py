@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from operator import itemgetter
 
 import pytest
 
@@ -58,6 +60,20 @@ async def test_people_are_listed_once_with_all_identities(api: Api) -> None:
     assert [one["person"] for one in second] == [bob["person"]]
 
 
+async def test_people_are_found_by_any_of_their_identities(api: Api) -> None:
+    await remember(api, ADA, "drinks tea")
+    await remember(api, WEB_ADA, "likes cats")
+    await open_people(api.store).link(ADA, WEB_ADA)
+
+    async def found(part: str) -> list[tuple[list[str], int]]:
+        people = await api.get(f"/api/memory/people?q={part}")
+        return [(sorted(one["identities"]), one["observations"]) for one in people]
+
+    both = [([ADA, WEB_ADA], 2)]
+    assert await found("WEB") == await found("api:") == await found("ada") == both
+    assert await found("bob") == []
+
+
 async def test_lines_name_the_messages_they_came_from(api: Api) -> None:
     name = await api.say("I only drink green tea", sender="Ada", agent="coder")
     await api.complete()
@@ -102,6 +118,22 @@ async def test_a_line_is_corrected_by_version_and_deleted(api: Api) -> None:
     log = await api.store.audit_log(AuditFilter())
     assert [entry.action for entry in log] == ["erased", "corrected"]
     assert all("ada" not in entry.subject for entry in log)
+
+
+async def test_of_two_corrections_at_once_one_is_refused(api: Api) -> None:
+    made = await remember(api, ADA, "drinks green tea")
+    [line] = await api.get(f"/api/observations?subject={ADA}")
+    path, version = f"/api/observations/{made.id}", line["version"]
+
+    answers = await asyncio.gather(
+        *(api.post(path, {"content": text, "version": version}) for text in ("tea", "coffee"))
+    )
+
+    (taken, corrected), (refused, _) = sorted(answers, key=itemgetter(0))
+    assert (taken, refused) == (200, 409)
+    [line] = await api.get(f"/api/observations?subject={ADA}")
+    assert line["content"] == corrected["content"]
+    assert len(await api.store.audit_log(AuditFilter(action="corrected"))) == 1
 
 
 async def test_the_state_of_memory_and_its_verification(api: Api) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
 import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +25,7 @@ from holdfast.store.files import sendable_path
 from holdfast.store.uploads import Files, new_file_id
 from tests.contract.http.steps import Api
 from tests.contract.http.test_conversations import answer
-from tests.contract.http.test_tokens import ask, create, say
+from tests.contract.http.test_tokens import ask, create, say, seen
 
 WEB: dict[str, Any] = {"channel": "web", "sender": "web", "senderId": "web-1"}
 TRIP = "web:web-1/trip"
@@ -258,6 +263,42 @@ async def test_who_hoards_uploads_is_refused(api: Api, monkeypatch: pytest.Monke
     assert files[1] not in contents(api)
 
 
+async def test_uploads_at_once_do_not_pass_the_limit(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.api.routes.files.MOST_UNSENT", 2)
+    all_checked = asyncio.Barrier(5)
+
+    async def content() -> AsyncIterator[bytes]:
+        # A body is read after its request has passed the check.
+        await all_checked.wait()
+        yield b"hello"
+
+    found = await asyncio.gather(*(upload(api, content()) for _ in range(5)))
+    assert sorted(one.status_code for one in found) == [200, 200, 409, 409, 409]
+    assert contents(api) == sorted(one.json()["id"] for one in found if one.status_code == 200)
+    assert (await Files(api.store).unsent(""))[0] == 2
+
+
+async def test_a_slow_disk_is_not_taken_for_a_slow_client(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stall = 0.1
+    api.app.state.api.limits = replace(api.app.state.api.limits, body_stall_seconds=stall)
+
+    class SlowDisk(io.FileIO):
+        def write(self, content: Any) -> int:
+            time.sleep(3 * stall)
+            return super().write(content)
+
+    def create_slow(path: Path) -> SlowDisk:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return SlowDisk(path, "xb")
+
+    monkeypatch.setattr("holdfast.api.routes.files._create", create_slow)
+    assert (await upload(api)).status_code == 200
+
+
 async def test_uploads_that_nobody_sends_are_pruned(api: Api, clock: Any) -> None:
     sent, unsent = await uploaded(api), await uploaded(api)
     await api.say("look", files=[sent])
@@ -292,18 +333,7 @@ async def test_files_of_answers_are_listed_with_them(api: Api) -> None:
         "message_id": turn.primary.message_id,
         "content": "x",
     }
-    file = AnswerFile(
-        id=new_file_id(),
-        owner=None,
-        name="report.txt",
-        type="text/plain",
-        size=11,
-        path="report.txt",
-        agent="coder",
-        message_id=turn.primary.message_id or "",
-        conversation=TRIP,
-        subject="",
-    )
+    file = answer_file("coder", turn.primary.message_id or "")
     records = (
         AgentMessage(role="user", sender="web", event_id=turn.primary.id, **line),
         AgentMessage(role="assistant", sender="coder", **line),
@@ -314,6 +344,41 @@ async def test_files_of_answers_are_listed_with_them(api: Api) -> None:
     assert "files" not in asked
     assert [one["name"] for one in reply["files"]] == ["report.txt"]
     assert (await download(api, reply["files"][0]["id"])).text == "all is well"
+
+
+@pytest.mark.usefixtures("files")
+async def test_a_bound_reader_sees_no_files_of_other_agents(api: Api) -> None:
+    asked = await uploaded(api, b"asked")
+    id_ = await api.say("make reports", conversation="trip", files=[asked], **WEB)
+    turn = await api.claim()
+    made = {agent: answer_file(agent, id_) for agent in ("coder", "writer")}
+    line: dict[str, Any] = {"channel": "web", "conversation": TRIP, "message_id": id_}
+    lines = (
+        AgentMessage(role="assistant", agent_id=agent, sender=agent, content="x", **line)
+        for agent in made
+    )
+    await api.store.settle([(turn, Done(records=(*lines, *made.values())))])
+    token = await create(api, "of coder", "read", agents=["coder"])
+    assert (await download(api, made["coder"].id, token=token)).status_code == 200
+    assert (await download(api, made["writer"].id, token=token)).status_code == 404
+    found = (await seen(api, token, f"/api/message/{id_}"))["files"]
+    assert {file["id"] for file in found} == {asked, made["coder"].id}
+    assert len((await api.get(f"/api/message/{id_}"))["files"]) == 3
+
+
+def answer_file(agent: str, message_id: str) -> AnswerFile:
+    return AnswerFile(
+        id=new_file_id(),
+        owner=None,
+        name="report.txt",
+        type="text/plain",
+        size=11,
+        path="report.txt",
+        agent=agent,
+        message_id=message_id,
+        conversation=TRIP,
+        subject="",
+    )
 
 
 async def test_an_agent_cannot_send_uploads_of_others(api: Api) -> None:
