@@ -238,9 +238,10 @@ def _check_owner(connection: Connection) -> bool:
             f'or create schema agent authorization "{user}"'
         )
     if owner is not None and owner != user:
-        raise MigrationError(
-            f'schema agent belongs to "{owner}", not to "{user}": migrate as "{owner}"'
-        )
+        advice = f'migrate as "{owner}"'
+        if not _one(connection, "select pg_catalog.has_schema_privilege('agent', 'usage')")[0]:
+            advice = f'grant "{user}" what a worker needs (docs/database.md, Roles), or {advice}'
+        raise MigrationError(f'schema agent belongs to "{owner}", not to "{user}": {advice}')
     return owner is not None
 
 

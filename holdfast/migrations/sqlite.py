@@ -155,7 +155,8 @@ def _clear_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise MigrationError(f"{path} cannot be migrated: {one_line(error)}") from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise MigrationError(f"{path} cannot be migrated: {reason or one_line(error)}") from error
 
 
 def _apply(connection: sqlite3.Connection, migration: Migration) -> Report:

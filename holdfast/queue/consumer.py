@@ -39,10 +39,14 @@ Handler = Callable[[LeasedTurn], Awaitable[Outcome]]
 RENEW_AT_LEAST = timedelta(seconds=10)
 """Leases are renewed at least this often, since a renewal is how a cancelled turn is noticed."""
 
+FAILURES = (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt)
+"""Errors of a handler that fail its turn; the last two would otherwise end the process."""
+
 CHECK_LEASE_EVERY = timedelta(milliseconds=20)
 
 WHOLE = 50
-"""Slots that one claim may fill. If there are more, it fills half while the rest is busy."""
+"""Slots that one claim may always fill. Of more than twice as many, it fills at most half, so that
+the other half works during the next claim."""
 
 WAKE_OTHERS_EVERY = timedelta(seconds=1)
 """Least time between wake-ups that a full process sends to others: each costs them a claim."""
@@ -88,7 +92,7 @@ class Consumer:
 
     @property
     def _batch(self) -> int:
-        """Most turns of one claim."""
+        """Maximum number of turns per claim."""
         most = self.slots.most_claimed
         return max(most // 2, min(most, WHOLE))
 
@@ -98,7 +102,7 @@ class Consumer:
 
     @property
     def is_paused(self) -> bool:
-        """Whether something that it serves is paused."""
+        """Whether any target of this queue, or the whole queue, is paused."""
         return self._paused != frozenset()
 
     async def is_stopping_within(self, pause: timedelta) -> bool:
@@ -107,7 +111,7 @@ class Consumer:
         return self._stop.is_set()
 
     def serve_unnamed(self, name: str) -> None:
-        """Work messages without a target as those of `name`; '' leaves them to others."""
+        """Work messages without a target as those of `name`; '' leaves them to other processes."""
         self._unnamed = self._metrics.unnamed = name
         self._served = {
             group: {
@@ -120,7 +124,7 @@ class Consumer:
         self.wake.set()
 
     def pause(self, targets: frozenset[str] | None) -> None:
-        """Claim nothing of these targets from now on, None for nothing at all.
+        """Replace the set of targets that are not claimed; None stops all claims.
 
         Running turns go on."""
         if targets != self._paused:
@@ -221,7 +225,7 @@ class Consumer:
         return None
 
     async def _pause(self, duration: timedelta) -> None:
-        """Wait, or until a stop is requested."""
+        """Wait for `duration`, or until a stop is requested."""
         with suppress(TimeoutError):
             async with asyncio.timeout(duration.total_seconds()):
                 await self._stop.wait()
@@ -229,7 +233,8 @@ class Consumer:
     async def _claim_once(self) -> tuple[bool, bool]:
         """Claim once for every group of targets.
 
-        Returns whether that brought a turn, and whether one claim brought all that it asked for."""
+        Returns whether any turn was claimed, and whether a claim reached its limit: then there may
+        be more."""
         has_claimed = was_cut = False
         for which in self.slots.rounds():
             for group in random.sample(self.policy.target_groups, len(self.policy.target_groups)):
@@ -297,7 +302,7 @@ class Consumer:
         self._gives_back = False
 
     async def _release_waiting(self, claimed_before: float = math.inf) -> None:
-        """Give turns back that have not begun, without using an attempt."""
+        """Release turns that still wait for a slot, without using an attempt."""
         late = self._take_waiting(claimed_before)
         if not late:
             return
@@ -328,11 +333,14 @@ class Consumer:
                 await self._wait_for_lease(held)
             handling = self._handler(held.turn)
             outcome = await (handling if held.span is None else held.span.follow(handling))
-        except (Exception, asyncio.CancelledError, SystemExit) as error:  # noqa: BLE001
+        except FAILURES as error:
             if held.task is not None and held.task.cancelling():
-                # Lost, or stopped: the canceller takes care of the turn.
+                # The lease is lost, or the process stops: the canceller takes care of the turn.
                 return
             outcome, raised = outcome_of(error), error
+        if held not in self._held:
+            # The lease was lost and the handler ignored its cancellation: its slot is free already.
+            return
         if isinstance(outcome, Retry | Dead):
             self._metrics.record_failure(held.turn, outcome, held.group.max_attempts, raised)
         held.outcome = self.policy.with_backoff(held.turn, outcome)
@@ -342,9 +350,9 @@ class Consumer:
         self.wake.set()
 
     async def _wait_for_lease(self, held: HeldTurn) -> None:
-        """Wait for a renewal to say whether the turn is still ours.
+        """Wait until a renewal confirms the lease; if the lease is lost, it cancels this task.
 
-        This process was suspended since the claim, or the answer to the claim was late."""
+        The process may have been suspended since the claim, or the answer to the claim was late."""
         while time.monotonic() > held.turn.until:  # noqa: ASYNC110 - ended by cancellation
             await asyncio.sleep(CHECK_LEASE_EVERY.total_seconds())
 
@@ -363,7 +371,7 @@ class Consumer:
         self._has_settled = True
         if not self._held:
             self._idle.set()
-        # Its slot is free, and the next event of its lane may be ready.
+        # The slot of the turn is free, and the next event of its lane may be ready.
         self.wake.set()
 
     async def _renew(self) -> None:
@@ -382,7 +390,7 @@ class Consumer:
                 else set()
             )
         except HoldfastError:
-            # Not renewed is not lost: leases hold until they run out.
+            # A failed renewal loses no turn yet: leases hold until they run out.
             lost = {one.turn for one in held if one.turn.until < sent_at}
         else:
             for one in held:
@@ -440,7 +448,7 @@ class Consumer:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=self.policy.let_go_within.total_seconds())
-        # Released only once its handler has stopped, or two would work it at once.
+        # Release only turns whose handler has stopped; otherwise two workers would run one at once.
         free = [
             held
             for held in left

@@ -85,4 +85,5 @@ def outcome_of(error: BaseException) -> Retry | Dead | Snooze:
     if isinstance(error, StoreUnavailable):
         return Snooze(AFTER_OUTAGE.delay(1))
     kind = type(error).__name__
-    return Retry(f"{kind}: {error}", error_class=kind, traceback=trace_of(error))
+    text = f"{kind}: {error}" if str(error) else kind
+    return Retry(text, error_class=kind, traceback=trace_of(error))

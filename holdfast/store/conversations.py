@@ -244,12 +244,15 @@ class Conversations:
     async def unfinished_lines(self, conversation: str, lanes: Iterable[str]) -> list[Line]:
         """List messages of a conversation that wait, are being worked, or are dead, newest first.
 
-        Live ones are looked for in these lanes."""
+        Live ones are looked for in these lanes, the newest of them if there are many."""
+        ids = await self._dialect.rows(
+            self._dialect.newest_in_lanes,
+            {"lanes": self._dialect.array(list(dict.fromkeys(lanes))), "most": SEARCHED_EVENTS},
+        )
+        newest = sorted((id_ for (id_,) in ids), reverse=True)[:SEARCHED_EVENTS]
         live = await self._dialect.rows(
-            f"select {COLUMNS} from {self._table('event')} where queue = 'inbox'"
-            f" and lane in (select value from {self._dialect.each.format('lanes')})"
-            f" limit {SEARCHED_EVENTS}",
-            {"lanes": self._dialect.array(list(lanes))},
+            f"select {COLUMNS} from {self._table('event')} where {self._dialect.ids}",
+            {"ids": self._dialect.array(newest)},
         )
         outcomes = ", ".join(f"'{outcome}'" for outcome in DEAD_OUTCOMES)
         dead = await self._dialect.rows(

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from holdfast.queue.pages import Page
 from holdfast.queue.store import Store
 from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
 from holdfast.store.payload import dump, parse
+from holdfast.store.scoped import dialect_of
 
 Role = Literal["read", "send", "admin"]
 Kind = Literal["token", "session", "code"]
@@ -85,6 +87,62 @@ class Credentials(Protocol):
 
     async def end_all(self, role: Role) -> int:
         """Delete the sessions and codes of a bootstrap token. Returns the number of sessions."""
+
+
+async def page_of_tokens(
+    store: Store, after: str | None, *, limit: int, most_bytes: int | None = None
+) -> Page[Credential]:
+    """List tokens by name, also expired ones; only those after `after`."""
+    reader = _PageReader(store, limit, most_bytes)
+    return await reader.read("kind = 'token' and name > {after}", "name", after=after or "")
+
+
+async def page_of_sessions(
+    store: Store,
+    after: tuple[datetime, str] | None,
+    *,
+    limit: int,
+    most_bytes: int | None = None,
+) -> Page[Credential]:
+    """List the sessions that have not expired, latest first.
+
+    Only those after the one that was created at a time and has an id."""
+    reader = _PageReader(store, limit, most_bytes)
+    where = "kind = 'session' and (expires_at is null or expires_at > {now})"
+    values: dict[str, Any] = {"now": await store.now()}
+    if after is not None:
+        where += " and (created_at < {at} or (created_at = {at} and id > {id}))"
+        values |= {"at": after[0], "id": after[1]}
+    return await reader.read(where, "created_at desc, id", **values)
+
+
+class _PageReader:
+    def __init__(self, store: Store, limit: int, most_bytes: int | None) -> None:
+        self._dialect = dialect_of(store)
+        self._limit = limit
+        self._most_bytes = most_bytes
+
+    async def read(self, where: str, order: str, **values: Any) -> Page[Credential]:
+        dialect = self._dialect
+        values["limit"] = self._limit
+        marks = {name: dialect.mark.format(name) for name in values}
+        statement = (
+            f"select {', '.join(CREDENTIAL)} from {dialect.schema}credential"
+            f" where {where} order by {order} limit {{limit}}"
+        ).format(**marks)
+        params = {name: self._param(value) for name, value in values.items()}
+        found = await dialect.page(statement, params, self._limit, self._most_bytes)
+        return found.map(self._credential)
+
+    def _param(self, value: Any) -> Any:
+        return self._dialect.moment(value) if isinstance(value, datetime) else value
+
+    def _credential(self, row: Iterable[Any]) -> Credential:
+        values = dict(zip(CREDENTIAL, row, strict=True))
+        for name in MOMENTS:
+            if values[name] is not None:
+                values[name] = self._dialect.to_datetime(values[name])
+        return credential_of(values.values())
 
 
 def open_credentials(store: Store) -> Credentials:

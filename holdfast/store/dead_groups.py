@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -133,11 +133,16 @@ class DeadGroups:
         return (await self._groups(None)).get(id_)
 
     async def dead_ids(
-        self, group: DeadGroup, *, before_id: int | None = None, limit: int = MOST_CHANGED
+        self,
+        group: DeadGroup,
+        *,
+        before_id: int | None = None,
+        since_id: int | None = None,
+        limit: int = MOST_CHANGED,
     ) -> list[int]:
         """Return ids of the letters of a group, newest first."""
         selection = Selection(queue=group.queue, target=group.target)
-        rows = await self._rows(selection, before_id, MOST_ROWS)
+        rows = await self._rows(selection, before_id, MOST_ROWS, since_id=since_id)
         return [
             id_
             for id_, error_class, error in rows
@@ -148,21 +153,23 @@ class DeadGroups:
         self, which: Selection, *, actor: str, assume: Assume | None = None, dry_run: bool = False
     ) -> ChangeResult:
         """Retry dead letters. Those with an unknown effect need a decision, `assume`."""
-        dead_ids = await self._select(which)
-        allowed = [id_ for id_, kind in dead_ids if assume is not None or kind != EFFECT_UNKNOWN]
+        if assume is None:
+            allowed, skipped = await self._select_known(which)
+        else:
+            allowed, skipped = await self._select(which), []
         ids, count = allowed[: self._most_changed], 0
         for start in range(0, 0 if dry_run else len(ids), self._batch):
             batch = Filter(ids=ids[start : start + self._batch])
             count += len(await self._store.retry(batch, actor=actor, assume=assume))
         return ChangeResult(
             count=len(ids) if dry_run else count,
-            skipped=len(dead_ids) - len(allowed),
+            skipped=len(skipped),
             more=len(allowed) > len(ids),
         )
 
     async def discard(self, which: Selection, *, actor: str, dry_run: bool = False) -> ChangeResult:
         """Discard dead letters: payload and error are erased."""
-        dead_ids = [id_ for id_, _ in await self._select(which)]
+        dead_ids = await self._select(which)
         ids, count = dead_ids[: self._most_changed], 0
         for start in range(0, 0 if dry_run else len(ids), self._batch):
             batch = Filter(ids=ids[start : start + self._batch])
@@ -255,28 +262,49 @@ class DeadGroups:
         known.oldest_at = min(known.oldest_at, oldest_at)
         known.newest_id = max(known.newest_id, newest_id)
 
-    async def _select(self, which: Selection) -> list[tuple[int, str | None]]:
-        """Return ids and error classes of the selected letters, newest first.
+    async def _select(self, which: Selection) -> list[int]:
+        """Return the ids of the selected letters, newest first.
 
         One more than a call may change, which shows that some are left over."""
+        most = self._most_changed + 1
+        if which.group is None:
+            return [id_ for id_, *_ in await self._rows(which, None, most)]
+        group = await self.find(which.group)
+        return [] if group is None else await self.dead_ids(group, limit=most)
+
+    async def _select_known(self, which: Selection) -> tuple[list[int], list[int]]:
+        """Return the ids of the selected letters, and apart from them those whose effect is
+        unknown; otherwise as `_select` does."""
         if which.group is not None:
-            group = await self.find(which.group)
-            ids = [] if group is None else await self.dead_ids(group, limit=self._most_changed + 1)
-            return [] if group is None else [(id_, group.error_class) for id_ in ids]
-        rows = await self._rows(which, None, self._most_changed + 1)
-        return [(id_, error_class) for id_, error_class, _ in rows]
+            group, ids = await self.find(which.group), await self._select(which)
+            is_unknown = group is not None and group.error_class == EFFECT_UNKNOWN
+            return ([], ids) if is_unknown else (ids, [])
+        most = self._most_changed + 1
+        known = await self._rows(which, None, most, skips_unknown=True)
+        has_unknown = which.error_class in (None, EFFECT_UNKNOWN)
+        unknown = replace(which, error_class=EFFECT_UNKNOWN)
+        return [id_ for id_, *_ in known], await self._select(unknown) if has_unknown else []
 
     async def _rows(
-        self, which: Selection, before_id: int | None, limit: int
+        self,
+        which: Selection,
+        before_id: int | None,
+        limit: int,
+        *,
+        since_id: int | None = None,
+        skips_unknown: bool = False,
     ) -> Sequence[tuple[int, str | None, str | None]]:
         conditions, params = self._conditions(which)
-        conditions.append(f"id < {self._dialect.mark.format('before_id')}")
-        params["before_id"] = GREATEST_ID if before_id is None else before_id
+        if skips_unknown:
+            conditions.append(f"coalesce(error_class, '') <> '{EFFECT_UNKNOWN}'")
+        mark = self._dialect.mark.format
+        conditions.append(f"id < {mark('before_id')} and id > {mark('since_id')}")
+        below = GREATEST_ID if before_id is None else before_id
         return await self._dialect.rows(
             f"select id, error_class, substr(last_error, 1, {CAUSE_LENGTH})"
             f" from {self._table('event_hist')} where {DEAD} and {' and '.join(conditions)}"
             f" order by id desc limit {limit}",
-            params,
+            params | {"before_id": below, "since_id": since_id or 0},
         )
 
     def _conditions(self, which: Selection) -> tuple[list[str], dict[str, Any]]:
@@ -285,10 +313,10 @@ class DeadGroups:
             conditions.append(self._dialect.ids)
             params["ids"] = self._dialect.array(list(which.ids))
         if which.target is not None:
-            names = [which.target, *([""] if which.target == self._default else [])]
-            each = self._dialect.each.format("names")
-            conditions.append(f"target in (select names.value from {each})")
-            params["names"] = self._dialect.array(names)
+            is_default = which.target == self._default
+            unnamed = f" or target = '' and queue = '{INBOX}'" if is_default else ""
+            conditions.append(f"(target = {mark('target')}{unnamed})")
+            params["target"] = which.target
         for name in ("queue", "error_class"):
             if (value := getattr(which, name)) is not None:
                 conditions.append(f"{name} = {mark(name)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,16 +94,23 @@ async def _forget_identity(
     removed["index"] = await knowledge.clear(KnowledgeScope(DEFAULT_AGENT_NAME, identity))
     removed["conversations"] = await Conversations(observations.store).forget(identity)
     removed["schedules"] = await Schedules(observations.store).forget(identity)
-    uploads = await Files(observations.store).forget(identity)
-    if files is not None:
-        removed |= await asyncio.to_thread(_forget_files, files, identity)
-        removed["files"] += remove_uploads(files, uploads)
+    stored = Files(observations.store)
+    if files is None:
+        await stored.forget(identity)
+        return removed
+    # Rows go last, so that a second run finds the uploads whose content could not be removed.
+    uploads = await stored.uploads_of(identity)
+    removed |= await asyncio.to_thread(_forget_files, files, identity, uploads)
+    # Uploads may have been sent meanwhile.
+    new = set(await stored.forget(identity)) - set(uploads)
+    removed["files"] += await asyncio.to_thread(remove_uploads, files, new)
     return removed
 
 
-def _forget_files(root: Path, subject: str) -> dict[str, int]:
+def _forget_files(root: Path, subject: str, uploads: Sequence[str]) -> dict[str, int]:
     try:
-        removed, left = stored_files.forget(root, subject), stored_files.count_unattributed(root)
+        removed = stored_files.forget(root, subject) + remove_uploads(root, uploads)
+        left = stored_files.count_unattributed(root)
     except OSError as error:
         raise HoldfastError(
             f"cannot remove a file below {root}: {error.strerror}; "

@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.memory.embedder import Embedder
 from holdfast.memory.index import KnowledgeIndex
-from holdfast.memory.observation import ObservationStore
+from holdfast.memory.observation import Observation, ObservationStore
 from holdfast.memory.people import People
 from holdfast.queue.event import MEMORY
 from holdfast.queue.store import Filter, Store
@@ -47,6 +47,17 @@ def open_people(store: Store) -> People:
     from holdfast.store.postgres.people import PostgresPeople
 
     return PostgresPeople(postgres_engine(store))
+
+
+async def save_unless_changed(store: Store, observation: Observation) -> bool:
+    """Save an observation unless its stored version is another by now. Returns whether it did."""
+    if is_sqlite(store):
+        from holdfast.store.sqlite.memory import save_unless_changed as save
+
+        return await sqlite_engine(store).write(lambda db: save(db, observation))
+    from holdfast.store.postgres.observations import save_unless_changed as save_there
+
+    return await save_there(store, observation)
 
 
 async def wait_settled(store: Store, event_id: int, seconds: float) -> bool:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
-from holdfast.memory.observation import USER, subject_key
+from holdfast.memory.observation import USER, Observation, parts_of, subject_key
 from holdfast.queue.event import Event
-from holdfast.queue.pages import PAGE_BYTES
+from holdfast.queue.pages import PAGE_BYTES, Measure, Page
 from holdfast.queue.store import Store
 from holdfast.store.memory import open_people
-from holdfast.store.scoped import COLUMNS, Dialect, dialect_of
+from holdfast.store.payload import parse
+from holdfast.store.readable import OBSERVATION, observation_of
+from holdfast.store.scoped import COLUMNS, GREATEST_ID, Dialect, dialect_of
 
 MOST_SOURCES = 200
 """Messages that are looked up for one page of observations."""
@@ -45,7 +48,7 @@ class MemoryOverview:
         people = []
         for workspace, id_, count in rows:
             key = subject_key(workspace, USER, id_)
-            person = await self._person(key, count, groups.get(key))
+            person = await self._person(key, count, groups.get(key), part)
             if person is not None:
                 people.append(person)
         is_full = bool(rows) and len(rows) >= limit
@@ -60,6 +63,47 @@ class MemoryOverview:
             {},
         )
         return int(count)
+
+    async def newest(
+        self,
+        keys: Iterable[str],
+        *,
+        before_version: int | None = None,
+        limit: int = 100,
+        most_bytes: int | None = None,
+    ) -> Page[Observation]:
+        """List the observations about several identities, the highest version first."""
+        below = GREATEST_ID if before_version is None else before_version
+        # If the page of an identity is full, then so is that of all, at or before its last row.
+        rows = [row for key in keys for row in await self._newest(key, below, limit, most_bytes)]
+        rows.sort(key=itemgetter(OBSERVATION.index("version")), reverse=True)
+        return Measure(limit, most_bytes).page(rows).map(self._observation)
+
+    async def _newest(
+        self, key: str, below: int, limit: int, most_bytes: int | None
+    ) -> Sequence[Any]:
+        workspace, type_, id_ = parts_of(key)
+        values = {"workspace_id": workspace, "subject_type": type_, "subject_id": id_}
+        mark = self._dialect.mark.format
+        where = " and ".join(f"{name} = {mark(name)}" for name in values)
+        return await self._dialect.page(
+            f"select {', '.join(OBSERVATION)} from {self._table('observation')}"
+            f" where deleted_at is null and {where} and version < {mark('below')}"
+            f" order by version desc limit {mark('limit')}",
+            values | {"below": below, "limit": limit},
+            limit,
+            most_bytes,
+        )
+
+    def _observation(self, row: Sequence[Any]) -> Observation:
+        values = dict(zip(OBSERVATION, row, strict=True))
+        for name in ("created_at", "updated_at"):
+            if values[name] is not None:
+                values[name] = self._dialect.to_datetime(values[name])
+        sources = values["source_message_ids"]
+        if isinstance(sources, str):
+            values["source_message_ids"] = parse(sources)
+        return observation_of(values)
 
     async def sources(self, message_ids: Iterable[str]) -> dict[str, Event]:
         """Return the messages with these ids that are still stored, by id."""
@@ -113,25 +157,29 @@ class MemoryOverview:
             params["part"] = part
         return conditions, params
 
-    async def _person(self, key: str, count: int, group: Sequence[str] | None) -> Person | None:
-        """Return the person of an identity; None if they are listed under an earlier identity."""
+    async def _person(
+        self, key: str, count: int, group: Sequence[str] | None, part: str | None
+    ) -> Person | None:
+        """Return the person of an identity; None if they are listed under an earlier identity.
+
+        Only identities with `part` are listed."""
         if group is None:
             return Person(key=key, identities=[key], observations=count)
         counts = {one: count if one == key else await self._count(one) for one in sorted(group)}
-        first = next(one for one, number in counts.items() if number)
-        if first != key:
-            return None
+        for one in (one for one, number in counts.items() if one < key and number):
+            if part is None or await self._count(one, part):
+                return None
         others = [one for one in counts if one != key]
         return Person(key=key, identities=[key, *others], observations=sum(counts.values()))
 
-    async def _count(self, key: str) -> int:
+    async def _count(self, key: str, part: str | None = None) -> int:
+        """Count the observations of an identity; none if it lacks `part`."""
         workspace, _, id_ = key.split(":", 2)
-        mark = self._dialect.mark.format
+        mark, (conditions, params) = self._dialect.mark.format, self._conditions(part, None)
+        conditions += [f"workspace_id = {mark('workspace')}", f"subject_id = {mark('id')}"]
         [(count,)] = await self._dialect.rows(
-            f"select count(*) from {self._table('observation')} where subject_type = '{USER}'"
-            f" and deleted_at is null and workspace_id = {mark('workspace')}"
-            f" and subject_id = {mark('id')}",
-            {"workspace": workspace, "id": id_},
+            f"select count(*) from {self._table('observation')} where {' and '.join(conditions)}",
+            params | {"workspace": workspace, "id": id_},
         )
         return int(count)
 

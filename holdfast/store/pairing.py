@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from holdfast.message import subject_of
+from holdfast.queue.pages import Page
 from holdfast.queue.store import Store
 from holdfast.store.engine import is_sqlite, postgres_engine, sqlite_engine
+from holdfast.store.scoped import Dialect, dialect_of
 from holdfast.telemetry.printable import printable
 from holdfast.telemetry.redaction import redact
 
@@ -30,6 +32,7 @@ PAIRING = (
     *("expires_at", "approved_at", "approved_by"),
 )
 """Columns of a pairing, in the order in which both engines select them."""
+MOMENTS = ("requested_at", "expires_at", "approved_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,31 @@ def open_pairings(store: Store) -> Pairings:
     from holdfast.store.postgres.pairing import PostgresPairings
 
     return PostgresPairings(postgres_engine(store))
+
+
+async def page_of_approved(
+    store: Store, after: tuple[str, str], *, limit: int, most_bytes: int | None = None
+) -> Page[Pairing]:
+    """List approved people by channel and id; only those after a channel and an id."""
+    dialect = dialect_of(store)
+    mark = dialect.mark.format
+    params = {"channel": after[0], "sender_id": after[1], "limit": limit}
+    found = await dialect.page(
+        f"select {', '.join(PAIRING)} from {dialect.schema}pairing where approved_at is not null"
+        f" and (channel, sender_id) > ({mark('channel')}, {mark('sender_id')})"
+        f" order by channel, sender_id limit {mark('limit')}",
+        params,
+        limit,
+        most_bytes,
+    )
+    return found.map(lambda row: pairing_of(_with_datetimes(row, dialect)))
+
+
+def _with_datetimes(row: Iterable[Any], dialect: Dialect) -> Iterable[Any]:
+    """Return the values of a row, with times as datetimes."""
+    for name, value in zip(PAIRING, row, strict=True):
+        is_moment = name in MOMENTS and value is not None
+        yield dialect.to_datetime(value) if is_moment else value
 
 
 async def request_pairing(

@@ -20,6 +20,7 @@ QUEUES: dict[PauseKind, str] = {"agent": INBOX, "channel": OUTBOX}
 REASON_LENGTH = 500
 NAME_LENGTH = 200
 MOST_PAUSES = 1000
+COLUMNS = "kind, name, reason, paused_by, paused_at"
 
 WAKE = "pause"
 """Name by which processes are woken to read the pauses again; no queue has it."""
@@ -64,8 +65,7 @@ class Pauses:
     async def all(self) -> ActivePauses:
         """Return all pauses, by kind and name."""
         rows = await self._dialect.rows(
-            f"select kind, name, reason, paused_by, paused_at from {self._table}"
-            f" order by kind, name limit {MOST_PAUSES}",
+            f"select {COLUMNS} from {self._table} order by kind, name limit {MOST_PAUSES}",
             {},
         )
         return ActivePauses([self._pause(row) for row in rows])
@@ -83,7 +83,7 @@ class Pauses:
         [row] = await self._dialect.write(
             f"insert into {self._table} ({', '.join(values)}) values ({marks})"
             " on conflict (kind, name) do update set reason = excluded.reason"
-            " returning kind, name, reason, paused_by, paused_at",
+            f" returning {COLUMNS}",
             values,
         )
         pause = self._pause(row)
@@ -92,16 +92,19 @@ class Pauses:
 
     async def resume(self, kind: PauseKind, name: str, *, actor: str) -> bool:
         """End a pause, so that all processes work again. Returns False if there was none."""
-        kind_mark, name_mark = (self._dialect.mark.format(one) for one in ("kind", "name"))
+        marks = [f"{one} = {self._dialect.mark.format(one)}" for one in ("kind", "name")]
+        where, values = " and ".join(marks), {"kind": kind, "name": storable_name(name)}
+        found = await self._dialect.rows(
+            f"select {COLUMNS} from {self._table} where {where}", values
+        )
+        for row in found:
+            # While the pause lasts: a sweep after its end would expire old events at once.
+            await self._forgive_wait(self._pause(row))
         rows = await self._dialect.write(
-            f"delete from {self._table} where kind = {kind_mark} and name = {name_mark}"
-            " returning kind, name, reason, paused_by, paused_at",
-            {"kind": kind, "name": storable_name(name)},
+            f"delete from {self._table} where {where} returning {COLUMNS}", values
         )
         for row in rows:
-            pause = self._pause(row)
-            await self._forgive_wait(pause)
-            await self._publish("resumed", pause, actor)
+            await self._publish("resumed", self._pause(row), actor)
             await self._store.wake(QUEUES.get(kind, name))
         return bool(rows)
 

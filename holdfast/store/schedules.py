@@ -6,17 +6,20 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
-from holdfast.chat import ChatStore
+from holdfast.chat import AgentMessage, ChatStore
 from holdfast.errors import Unknown, WrongUsage
 from holdfast.message import SCHEDULE, Payload, conversation_of, subject_of, written_of
 from holdfast.queue.audit import Action, AuditEntry
 from holdfast.queue.event import NewEvent
+from holdfast.queue.pages import Measure, Page
 from holdfast.queue.store import Store
 from holdfast.settings import Settings
 from holdfast.settings.timing import Interval, Once, Timing, parse_timing
 from holdfast.store.chain import read_chain
+from holdfast.store.conversations import Conversations
 from holdfast.store.payload import dump, parse
 from holdfast.store.scoped import Dialect, dialect_of
 
@@ -174,6 +177,19 @@ class Schedules:
         """Return all schedules, or those of an agent, in the order of their ids."""
         which = "true" if agent is None else f"agent = {self._mark('agent')}"
         return await self._rows(f"{which} order by id", {} if agent is None else {"agent": agent})
+
+    async def page(
+        self, after: str | None, *, limit: int, most_bytes: int | None = None
+    ) -> Page[Schedule]:
+        """List schedules in the order of their ids; only those after `after`."""
+        found = await self._dialect.page(
+            f"select {', '.join(COLUMNS)} from {self._table} where id > {self._mark('after')}"
+            f" order by id limit {self._mark('limit')}",
+            {"after": after or "", "limit": limit},
+            limit,
+            most_bytes,
+        )
+        return found.map(self._schedule)
 
     async def upcoming(self, files: Sequence[str]) -> list[Schedule]:
         """Return the schedules that run next, soonest first.
@@ -420,6 +436,8 @@ class Run:
     answer: str | None = None
     event_id: int | None = None
     """None once the event is pruned; its lines stay longer."""
+    line_id: int = 0
+    """Its line in the history, for paging."""
 
 
 def describe_run(one: Run) -> dict[str, Any]:
@@ -433,29 +451,69 @@ def describe_run(one: Run) -> dict[str, Any]:
     }
 
 
-async def runs_of(store: ChatStore, schedule: Schedule, limit: int = 20) -> list[Run]:
-    """Return the latest runs of a schedule, newest first, as its agent's history has them."""
-    lines = await store.agent_messages(
-        schedule.agent, conversation=conversation_of(schedule.event), limit=SEARCHED_LINES
+async def runs_of(
+    store: ChatStore,
+    schedule: Schedule,
+    limit: int = 20,
+    *,
+    before_id: int | None = None,
+    most_bytes: int | None = None,
+) -> Page[Run]:
+    """Return the latest runs of a schedule, newest first, as its agent's history has them.
+
+    `before_id` is the line of a run: only older ones are returned."""
+    lines = await _lines_of_runs(store, schedule, before_id, most_bytes)
+    answers = {line.message_id: line.content for line in lines if line.role == "assistant"}
+    measure, runs = Measure(limit, most_bytes), Page[Run]()
+    for line in (line for line in lines if line.role == "user"):
+        answer = answers.get(line.message_id)
+        if answer is None and before_id is not None:
+            # Runs that waited for one another have their answers behind the next beginnings.
+            answer = await _late_answer(store, schedule, line.message_id)
+        runs.append(await _run(store, line, line.created_at or schedule.created_at, answer))
+        measure.add((answer,))
+        if measure.is_full:
+            runs.has_more = True
+            return runs
+    runs.has_more = lines.has_more
+    return runs
+
+
+async def _late_answer(store: ChatStore, schedule: Schedule, message_id: str) -> str | None:
+    lines = await Conversations(store).lines(
+        conversation_of(schedule.event), agents=[schedule.agent], message_ids=[message_id]
     )
-    own = [line for line in lines if line.message_id.startswith(schedule.prefix)]
-    answers = {line.message_id: line.content for line in own if line.role == "assistant"}
-    prompts = [line for line in own if line.role == "user"][:limit]
-    return [
-        await _run(
-            store,
-            line.message_id,
-            line.created_at or schedule.created_at,
-            answers.get(line.message_id),
-        )
-        for line in prompts
-    ]
+    answers = [line.content for line in lines if line.role == "assistant"]
+    return answers[-1] if answers else None
 
 
-async def _run(store: ChatStore, message_id: str, ran_at: datetime, answer: str | None) -> Run:
-    chain = await read_chain(store, message_id)
+async def _lines_of_runs(
+    store: ChatStore, schedule: Schedule, before_id: int | None, most_bytes: int | None
+) -> Page[AgentMessage]:
+    """Read lines until one is the beginning of a run: its answer alone may fill a page."""
+    found, searched, most = Page[AgentMessage](), 0, SEARCHED_LINES
+    read = partial(
+        store.agent_messages, schedule.agent, conversation=conversation_of(schedule.event)
+    )
+    while searched < most:
+        lines = await read(limit=most, before_id=before_id, most_bytes=most_bytes)
+        found += [line for line in lines if line.message_id.startswith(schedule.prefix)]
+        found.has_more = lines.has_more
+        if not lines.has_more or any(line.role == "user" for line in found):
+            break
+        searched, before_id = searched + len(lines), lines[-1].id
+    return found
+
+
+async def _run(store: ChatStore, line: AgentMessage, ran_at: datetime, answer: str | None) -> Run:
+    chain = await read_chain(store, line.message_id)
     # Events are pruned before the lines of history.
     status, event_id = ("completed", None) if chain is None else (chain.status, chain.message.id)
     return Run(
-        message_id=message_id, ran_at=ran_at, status=status, answer=answer, event_id=event_id
+        message_id=line.message_id,
+        ran_at=ran_at,
+        status=status,
+        answer=answer,
+        event_id=event_id,
+        line_id=line.id or 0,
     )

@@ -68,6 +68,9 @@ class Dialect:
     """The operator that compares a text with a pattern, whatever the case of ASCII letters."""
     lane_order: str
     """The order of events in a lane, as their index has it."""
+    newest_in_lanes: str
+    """A query for the ids of the newest inbox events in each lane of the parameter `lanes`, at most
+    `most` of each."""
     texts: Callable[[str], str]
     """Returns the condition that a text id is among the values of the named parameter."""
     array: Callable[[Sequence[Any]], Any]

@@ -91,6 +91,14 @@ class Files:
         where = f"id = {self._mark('id')} and message_id is null"
         return bool(await self._delete(where, id=id_))
 
+    async def uploads_of(self, subject: str) -> list[str]:
+        """Return the ids of a person's uploads."""
+        rows = await self._dialect.rows(
+            f"select id from {self._table} where subject = {self._mark('subject')} and path = ''",
+            {"subject": subject},
+        )
+        return [id_ for (id_,) in rows]
+
     async def forget(self, subject: str) -> list[str]:
         """Delete the rows of a person's files. Returns the ids of uploads, whose content has to be
         removed."""

@@ -139,6 +139,34 @@ async def test_a_call_changes_a_bounded_number_and_says_that_more_are_left(
     assert (second.count, second.more) == (2, False)
 
 
+async def test_unknown_effects_do_not_hide_that_more_are_left(store: Store) -> None:
+    for number in range(3):
+        await bury(store, f"order {number}")
+    for number in range(3):
+        await bury(store, f"may have happened {number}", EFFECT_UNKNOWN)
+    groups, everything = DeadGroups(store, most_changed=2), Selection(queue="inbox")
+
+    first = await groups.retry(everything, actor=ACTOR)
+    second = await groups.retry(everything, actor=ACTOR)
+
+    assert (first.count, first.more) == (2, True)
+    assert (second.count, second.more) == (1, False)
+    assert second.skipped == 3
+
+
+async def test_the_default_agent_has_messages_without_a_name_in_the_inbox_alone(
+    store: Store,
+) -> None:
+    await bury(store, "no", target="")
+    await bury(store, "no", target="", queue=OUTBOX)
+    groups = DeadGroups(store, "coder")
+
+    planned = await groups.discard(Selection(target="coder"), actor=ACTOR, dry_run=True)
+    unnamed = await groups.discard(Selection(target=""), actor=ACTOR, dry_run=True)
+
+    assert (planned.count, unnamed.count) == (1, 2)
+
+
 async def test_two_operators_on_the_same_letters_change_each_once(
     store: Store, another_store: StoreFactory
 ) -> None:

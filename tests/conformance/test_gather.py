@@ -6,7 +6,7 @@ from holdfast.chat import ChatMessage, ChatStore
 from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Done, Lost, Retry, Settled
 from holdfast.testing.clock import Clock
-from tests.conformance.steps import claim, claim_ids, claim_one, end, put
+from tests.conformance.steps import claim, claim_ids, claim_one, end, finished, put
 
 
 async def put_kinds(
@@ -92,6 +92,17 @@ async def test_messages_handed_on_are_counted_by_root(store: ChatStore) -> None:
     [one, two] = sorted([turn.primary.id for turn in await claim(store, limit=2)])
     assert [await store.handed_on(root, id) for id in (one, two, two + 1)] == [1, 2, 3]
     assert await store.handed_on(child.primary.id, two) == 0
+
+
+async def test_a_collected_turn_uses_its_part_of_the_budget_once(store: ChatStore) -> None:
+    root = await put(store)
+    lines = [NewEvent(event={"kind": "room"}, lane="a") for _ in range(3)]
+    await end(store, await claim_one(store), Done(tuple(lines)))
+    turn = await claim_one(store)
+    await store.gather(turn, 100)
+    await end(store, turn, Done(state={"spent": 2}))
+    assert [(await finished(store, id)).state for id in turn.ids] == [{"spent": 2}, None, None]
+    assert await store.spent(root) == 2
 
 
 async def test_a_line_of_a_room_has_an_id(store: ChatStore) -> None:

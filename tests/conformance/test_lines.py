@@ -12,6 +12,7 @@ from holdfast.queue.event import NewEvent
 from holdfast.queue.outcome import Dead, Done, Retry
 from holdfast.queue.store import Filter, SweepPolicy
 from holdfast.queue.turn import LeasedTurn
+from holdfast.store import conversations
 from holdfast.testing.clock import Clock
 from tests.conformance.steps import claim_one, end
 
@@ -52,6 +53,17 @@ def lines_of(turn: LeasedTurn, answer: str) -> tuple[AgentMessage, AgentMessage]
 async def answer(store: ChatStore, text: str) -> None:
     turn = await claim_one(store, "coder")
     await end(store, turn, Done(records=lines_of(turn, text)))
+
+
+async def test_the_newest_waiting_messages_are_shown_if_there_are_many(
+    store: ChatStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "SEARCHED_EVENTS", 3)
+    for number in range(4):
+        await say(store, f"coder {number}", lane="coder")
+        await say(store, f"writer {number}", lane="writer")
+    lines = await conversations.Conversations(store).unfinished_lines(HERE, ["coder", "writer"])
+    assert [line.content for line in lines] == ["writer 3", "coder 3", "writer 2"]
 
 
 async def contents(store: ChatStore, **options: Any) -> list[str]:

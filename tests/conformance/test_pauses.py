@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from holdfast.consumers.pausing import PausedConsumers, apply_pauses
 from holdfast.queue.audit import AuditFilter
 from holdfast.queue.consumer import Consumer
@@ -13,7 +15,7 @@ from holdfast.queue.outcome import Done, Outcome
 from holdfast.queue.policy import Policy, TargetGroup
 from holdfast.queue.store import Store, SweepPolicy
 from holdfast.queue.turn import LeasedTurn
-from holdfast.store.pauses import ActivePauses, Pauses
+from holdfast.store.pauses import ActivePauses, Pause, Pauses
 from holdfast.testing.clock import Clock
 from holdfast.testing.fixtures import StoreFactory
 
@@ -82,6 +84,26 @@ async def test_nothing_expires_while_it_is_paused_nor_right_after(
     assert (await store.sweep(outbox)).discarded == 0
     clock.tick(hours=2)
     assert (await store.sweep(inbox)).expired == 2
+
+
+async def test_a_sweep_while_a_pause_ends_expires_nothing(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(store, target="coder")
+    pauses = Pauses(store)
+    await pauses.pause("agent", "coder", None, actor=ACTOR)
+    clock.tick(hours=2)
+    forgive, expired = pauses._forgive_wait, list[int]()
+
+    async def forgive_late(pause: Pause) -> None:
+        expired.append((await store.sweep(SweepPolicy(expire_after=timedelta(hours=1)))).expired)
+        await forgive(pause)
+
+    monkeypatch.setattr(pauses, "_forgive_wait", forgive_late)
+    assert await pauses.resume("agent", "coder", actor=ACTOR)
+    assert not await pauses.resume("agent", "coder", actor=ACTOR)
+    assert expired == [0]
+    assert (await store.sweep(SweepPolicy(expire_after=timedelta(hours=1)))).expired == 0
 
 
 async def test_a_paused_queue_expires_nothing_at_all(store: Store, clock: Clock) -> None:

@@ -151,6 +151,25 @@ async def test_what_a_dead_process_had_without_attempts_left_is_buried(
     assert sorted(await claim_ids(store)) == [[follower], [free]]
 
 
+async def test_the_stream_shows_what_died_with_its_process(
+    hasty: Store, another_store: StoreFactory, clock: Clock
+) -> None:
+    await hasty.set_setting("activity", True)
+    other = await another_store()
+    await other.register(process("two", clock.now))
+    dead, back = await put(hasty, max_attempts=1), await put(hasty)
+    assert len(await claim(other, holder="two", limit=2)) == 2
+    await other.close()
+    await reap_until_seen(hasty)
+    frames = [frame for row in await hasty.activity(0) for frame in row.frames]
+    assert [
+        (frame["eventId"], frame["error"], frame["attempts"], frame["dead"])
+        for frame in frames
+        if frame["type"] == "message_failed"
+    ] == [(dead, "process two died", 1, True)]
+    assert (await live(hasty, back)).fence == 0
+
+
 async def test_how_many_attempts_a_dead_process_leaves_is_the_queue_s_policy(
     hasty: Store, another_store: StoreFactory, clock: Clock
 ) -> None:

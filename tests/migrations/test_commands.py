@@ -113,7 +113,7 @@ def test_the_default_database_is_a_file_in_the_home_folder(shell: Shell) -> None
 def test_up_migrates_says_ready_and_stops_on_a_signal(shell: Shell) -> None:
     shell.cold = True
     for number in (signal.SIGTERM, signal.SIGINT):
-        with shell.running("up") as up:
+        with shell.running("up", "--port", "0") as up:
             assert "ready" in up.ready
             up.signal(number)
             assert up.end() == 0

@@ -116,7 +116,7 @@ def test_a_role_that_may_not_read_the_version_learns_the_owner_of_the_schema(
     scripts: Scripts, postgres: str, stranger: str
 ) -> None:
     scripts.migrate(postgres, "1.0")
-    with pytest.raises(MigrationError, match='belongs to "postgres"'):
+    with pytest.raises(MigrationError, match=r'to "postgres", .*grant "stranger" what a w'):
         scripts.migrate(stranger, "1.0")
 
 

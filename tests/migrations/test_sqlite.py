@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_created_gives_an_error_of_one_line(
     scripts: Scripts, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MigrationError, match="cannot be migrated"):
+    with pytest.raises(MigrationError, match=r"holdfast\.db cannot be migrated: [A-Z][a-z ]+$"):
         scripts.migrate(f"sqlite:///{tmp_path}/file/holdfast.db")
 
 

@@ -407,7 +407,8 @@ async def test_a_failing_event_holds_up_its_lane_and_no_other(store: ChatStore) 
 
 
 @pytest.mark.parametrize(
-    "raised", [asyncio.CancelledError(), SystemExit(3), TimeoutError("theirs")]
+    "raised",
+    [asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt(), TimeoutError("theirs")],
 )
 async def test_any_exception_of_a_handler_ends_only_its_own_turn(
     store: ChatStore, raised: BaseException
@@ -425,3 +426,5 @@ async def test_any_exception_of_a_handler_ends_only_its_own_turn(
         await until(lambda: consumer.running == 0)
     assert letter.outcome == "dead"
     assert letter.error_class == type(raised).__name__
+    text = f": {raised}" if str(raised) else ""
+    assert letter.last_error == f"{letter.error_class}{text}"

@@ -118,6 +118,35 @@ async def test_a_handler_that_ignores_cancellation_stores_nothing(store: ChatSto
     assert await store.waiting("outbox", "") == []
 
 
+async def test_a_lost_turn_whose_handler_ignores_cancellation_frees_its_slot_once(
+    store: ChatStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, late, returned = Gate(), asyncio.Event(), list[LeasedTurn]()
+
+    async def handle(turn: LeasedTurn) -> Outcome:
+        if turn.primary.id != stubborn:
+            return await gate(turn)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await late.wait()
+        returned.append(turn)
+        return Done()
+
+    [stubborn] = await put(store)
+    async with consuming(store, handle, policy(at_once=1, lease=SHORT)) as consumer:
+        await until(lambda: store.leased("inbox"))
+        assert await store.cancel(stubborn, "by hand")
+        await until(lambda: consumer.running == 0)
+        await put(store)
+        await until(lambda: gate.inside)
+        late.set()
+        await until(lambda: returned)
+        assert not consumer.slots.begin("")
+        gate.open.set()
+        await until(lambda: consumer.running == 0)
+    assert "lost before they were settled" not in caplog.text
+
+
 @both_engines
 async def test_a_settle_of_a_turn_that_another_worker_finished_is_refused(
     proxy: Proxy, database_url: str, caplog: pytest.LogCaptureFixture

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store import open_store
-from holdfast.store.postgres.connections import Connections, translate_errors
+from holdfast.store.postgres.connections import PREPARE_AFTER, Connections, translate_errors
 from holdfast.store.postgres.outage import with_timeouts
 from holdfast.testing.databases import Databases
 from holdfast.testing.harness import until
@@ -153,3 +153,14 @@ async def test_a_pooler_without_prepared_statements_is_used_without_them(
             assert await connections.value("select %s::int4", [2]) == 2
             async with connections.transaction() as connection:
                 assert connection.prepare_threshold is None
+
+
+async def test_a_failed_transaction_leaves_its_connection_with_prepared_statements(
+    databases: Databases,
+) -> None:
+    with databases.fresh("postgres") as url:
+        async with Connections(url, clock=None, size=1) as connections:
+            with pytest.raises(RuntimeError):
+                async with connections.transaction() as connection:
+                    raise RuntimeError
+            assert connection.prepare_threshold == PREPARE_AFTER

@@ -170,6 +170,7 @@ CALLS: dict[str, Callable[[Connection], int]] = {
     "delete_event": lambda connection: reads(
         connection, "select agent.delete_event(1), agent.keep_heads_now()"
     ),
+    "mend_queue": lambda connection: reads(connection, "select agent.mend_queue('inbox', 100)"),
     "next_due": lambda connection: reads(
         connection, "select agent.next_due('inbox', '{\"\",other,nobody}')"
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -265,3 +266,54 @@ def test_a_sweep_after_all_that_mends_nothing(sql: Connection) -> None:
     sql.execute("update agent.event set lane = 'lane 1' where id = %s", [ids[5]])
     assert value(sql, "select mended from agent.sweep('inbox')") == 0
     assert sorted(drain(sql)) == ids[4:]
+
+
+def test_a_sweep_mends_the_lanes_of_its_own_queue(sql: Connection) -> None:
+    first = insert(sql, "a")
+    insert(sql, "a")
+    second = insert(sql, "a", queue="other")
+    without_heads(sql)
+    assert value(sql, "select mended from agent.sweep('other')") == 1
+    assert column(sql, "select id from agent.event where head") == [second]
+    assert value(sql, "select mended from agent.sweep('inbox')") == 1
+    assert column(sql, "select id from agent.event where head order by id") == [first, second]
+
+
+def test_many_lanes_are_mended_by_several_sweeps(sql: Connection) -> None:
+    for number in range(5):
+        insert(sql, f"lane {number}")
+    without_heads(sql)
+    mend = "select agent.mend_queue('inbox', 2)"
+    assert [value(sql, mend) for _ in range(3)] == [2, 2, 1]
+    assert headless(sql) == []
+    assert column(sql, "select key from agent.setting where key like 'mend/%%'") == []
+    assert value(sql, mend) == 0
+    without_heads(sql)
+    assert value(sql, mend) == 2  # It goes on with lane 2.
+    assert value(sql, "select agent.mend_lanes()") == 3
+
+
+@pytest.mark.parametrize(
+    "erase",
+    [
+        "select agent.forget_subject('default', 'USER', 'web:id:ann')",
+        "select agent.erase_conversation('web:ann', 'web', '{coder/web:ann}')",
+    ],
+)
+def test_no_lane_of_a_forgotten_person_is_left_in_a_setting(
+    sql: Connection, erase: LiteralString
+) -> None:
+    for lane in ("bob", "coder/web:ann"):
+        insert(sql, lane)
+    sql.execute("select agent.mend_queue('inbox', 1)")
+    left = "select value #>> '{}' from agent.setting where key = 'mend/inbox'"
+    assert column(sql, left) == ["coder/web:ann"]
+    sql.execute(erase)
+    assert column(sql, left) == []
+
+
+def without_heads(sql: Connection) -> None:
+    """Take the heads of all lanes, as a bug would."""
+    with sql.transaction():
+        sql.execute("set local holdfast.lanes = 'held'")
+        sql.execute("update agent.event set head = false where lane is not null")

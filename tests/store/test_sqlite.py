@@ -9,19 +9,23 @@ import time
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.message import text_of
-from holdfast.queue.event import NewEvent
+from holdfast.queue.event import Event, NewEvent
 from holdfast.queue.outcome import Done, Settled
 from holdfast.queue.store import Filter, Process, SweepPolicy
+from holdfast.store.scoped import Scope, ScopedReads, dialect_of
+from holdfast.store.sqlite import claim as claims
 from holdfast.store.sqlite.lock import LockFile, WriteLock
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.sqlite.sweep import KEYS
 from holdfast.testing.clock import Clock
-from tests.conformance.steps import claim, claim_one, message, put
+from holdfast.testing.harness import until
+from tests.conformance.steps import claim, claim_one, live, message, put
 from tests.store.test_sqlite_writer import another_writer
 
 
@@ -101,6 +105,37 @@ async def test_a_stopped_process_in_the_queue_for_the_lock_blocks_nobody(
             assert await put(sqlite) == 1
             async with sqlite.transaction() as tx:
                 await sqlite.put([message()], tx=tx)
+
+
+async def test_a_cancelled_gather_gives_back_the_events_that_joined(
+    sqlite: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [first, *others] = [await put(sqlite, lane="a") for _ in range(3)]
+    turn = await claim_one(sqlite)
+    gather, loop = claims.gather, asyncio.get_running_loop()
+    has_joined, is_cancelled = asyncio.Event(), threading.Event()
+
+    def gather_slowly(*given: Any) -> list[Event]:
+        joined = gather(*given)
+        loop.call_soon_threadsafe(has_joined.set)
+        assert is_cancelled.wait(10)
+        return joined
+
+    monkeypatch.setattr(claims, "gather", gather_slowly)
+    gathering = asyncio.ensure_future(sqlite.gather(turn, 100))
+    await has_joined.wait()
+    gathering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gathering
+    is_cancelled.set()
+    await until(lambda: _is_waiting(sqlite, others))
+    assert turn.ids == [first]
+    assert (await live(sqlite, first)).fence == turn.fence
+
+
+async def _is_waiting(store: SqliteStore, ids: list[int]) -> bool:
+    events = [await live(store, id) for id in ids]
+    return all((event.fence, event.attempts, len(event.claimed)) == (0, 0, 1) for event in events)
 
 
 async def test_a_transaction_cancelled_while_waiting_releases_the_lock(
@@ -241,3 +276,13 @@ async def test_payloads_larger_together_than_a_value_may_be_are_claimed(
     assert await sqlite.settle([(turn, Done()) for turn in turns]) == [
         Settled(turn) for turn in turns
     ]
+
+
+async def test_a_page_with_a_broken_text_is_not_cut_short(
+    sqlite: SqliteStore, database: Path
+) -> None:
+    ids = [await put(sqlite) for _ in range(4)]
+    with closing(sqlite3.connect(database, isolation_level=None)) as shell:
+        shell.execute("update event set holder = cast(x'ff' as text) where id = ?", [ids[1]])
+    page = await ScopedReads(sqlite, Scope(), dialect_of(sqlite)).recent("inbox", limit=4)
+    assert [event.id for event in page] == ids[::-1]

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 
 from holdfast.queue.event import NewEvent
 from holdfast.queue.store import Process
+from holdfast.store.sqlite import process as processes
 from holdfast.store.sqlite.process import ProcessLocks
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.watch import Watch
@@ -205,3 +206,31 @@ async def test_two_processes_record_steps_at_once_and_nothing_is_lost(database: 
             assert journal.text == name * rounds
             wanted = {f"step {number}": str(number) for number in range(rounds * 10)}
             assert {step.key: step.result for step in journal.steps.values()} == wanted
+
+
+async def test_a_reaper_leaves_the_lock_file_of_a_process_that_came_back(
+    sqlite: SqliteStore, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts between the moment the dead one is reaped and the removal of its lock file."""
+    dead, back = (ProcessLocks(database, Watch()) for _ in range(2))
+    dead.hold("one")
+    dead.close()
+    now = await sqlite.now()
+    await sqlite.write(
+        lambda db: processes.put_process(
+            db, Process(id="one", host="here", started_at=now, seen_at=now)
+        )
+    )
+    reap_process = processes.reap_process
+
+    def reap_slowly(*args: Any, **options: Any) -> bool:
+        is_reaped = reap_process(*args, **options)
+        back.hold("one")
+        return is_reaped
+
+    monkeypatch.setattr(processes, "reap_process", reap_slowly)
+    async with SqliteStore(database, watch=Watch(timedelta())) as reaper:
+        while not await reaper.reap():
+            pass
+    assert not ProcessLocks(database, Watch()).is_dead("one")
+    back.close()

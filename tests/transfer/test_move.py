@@ -217,6 +217,17 @@ def test_a_source_that_is_half_read_takes_work_again_after_a_failure(
     assert move(source, target).rows
 
 
+def test_an_unexpected_error_of_a_move_is_not_its_own_cause(
+    filled: str, new_database: NewDatabase
+) -> None:
+    def fail(step: str, done: int, total: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        move(filled, new_database("sqlite"), on_progress=fail)
+    assert caught.value.__cause__ is None
+
+
 def _triggers(url: str) -> list[tuple[str, str, str]]:
     with opened(url) as connection:
         return triggers(connection)

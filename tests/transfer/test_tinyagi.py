@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.queue.event import NewEvent
 from holdfast.store import open_store
 from holdfast.store.transfer import tinyagi
+from holdfast.store.transfer.postgres import name_of
 from tests.cli.shell import Shell, eventually
 from tests.transfer.conftest import NewDatabase
 from tests.transfer.originals import NOW, make_tinyagi
@@ -153,6 +154,15 @@ def test_a_failure_changes_nothing(
     assert "the database is new" in shell.refused("history")
 
 
+def test_a_report_shows_no_password(file: Path, new_database: NewDatabase) -> None:
+    url = new_database("postgres")
+    secret = f"{url}{'&' if '?' in url else '?'}password=zyzzyva"
+    for dry_run in (True, False):
+        report = tinyagi.import_tinyagi(file, secret, _unrouted, dry_run=dry_run)
+        assert report.target == name_of(url)
+        assert "zyzzyva" not in repr(report)
+
+
 def _unrouted(payload: dict[str, Any], agent: str | None) -> Any:
     return NewEvent(event=payload)
 
@@ -163,3 +173,10 @@ def test_what_is_no_tinyagi_is_refused(shell: Shell, tmp_path: Path) -> None:
     for name, why in (("text", "cannot be read"), ("empty", "no table messages"), ("x", "no file")):
         line = shell.refused("import", "tinyagi", "--from", str(tmp_path / name))
         assert why in line
+
+
+def test_a_database_of_holdfast_is_refused(shell: Shell, tmp_path: Path) -> None:
+    source = tmp_path / "holdfast.db"
+    shell.out("migrate", "--database", f"sqlite:///{source}")
+    line = shell.refused("import", "tinyagi", "--from", str(source), "--dry-run")
+    assert line.endswith("holdfast.db is a database of Holdfast: use `holdfast move`")

@@ -189,7 +189,9 @@ begin
         ( turn, id, agent.ending_of(outcome, size, used_up), error, error_class
         , case when size > 1 and outcome = 'dead' then interval '0'
             else coalesce(delay, interval '0') end
-        , (outcome in ('snooze', 'leave', 'release'))::int4, state, queue, lane )::agent.ending
+        , (outcome in ('snooze', 'leave', 'release'))::int4
+        -- The state belongs to the turn. Copies on its other events would count its budget again.
+        , case when id = ids[1] then state end, queue, lane )::agent.ending
         order by id)
     into _endings
     from held

@@ -6,7 +6,8 @@
 --   bury_unreadable        buries rows that break the checks of agent.event; there are none once
 --                          the checks are validated
 --   validate_checks        buries such rows and makes the server enforce the checks
---   mend_lanes             gives a head to lanes without one; finds none unless there is a bug
+--   headless_lanes         lanes of a queue without a head; there are none unless there is a bug
+--   mend_queue             gives such lanes their head
 --   prune_history          drops finished events older than their retention, never a dead letter
 
 -- Makes dead letters of events without attempts left. Returns their number. Leaves events whose vt
@@ -151,23 +152,62 @@ begin
 end
 $$;
 
-create or replace function agent.mend_lanes() returns int4
+-- Finds the lanes without a head among _most lanes of a queue, beginning with _from. Reads one row
+-- of the index for each lane. `following` is the lane to go on with, null at the end.
+create or replace function agent.headless_lanes
+( _queue text, _from text, _most int4, out lanes text[], out following text )
+language plpgsql security invoker
+as $$
+begin
+    with recursive known (lane, head) as
+    ( ( select lane, head from agent.event
+        where queue = _queue and lane >= _from
+        order by lane, case when head then 0 else id end
+        limit 1 )
+      union all
+      select further.lane, further.head
+      from known
+      cross join lateral
+      ( select lane, head from agent.event
+        where queue = _queue and lane > known.lane
+        order by lane, case when head then 0 else id end
+        limit 1
+      ) as further
+    )
+    select coalesce(array_agg(lane) filter (where not head and nth <= _most), '{}')
+         , max(lane) filter (where nth > _most)
+    into lanes, following
+    from
+    ( select lane, head, row_number() over () as nth from known limit _most + 1 ) as examined;
+end
+$$;
+
+-- Examines a part of the lanes if there are many: the setting mend/<queue> names the lane where the
+-- next call goes on. Returns the number of repaired lanes.
+create or replace function agent.mend_queue(_queue text, _most int4 default 10000) returns int4
 language plpgsql security invoker
 as $$
 declare
-    _queues text[];
+    _key text := 'mend/' || _queue;
+    _from text := (select value #>> '{}' from agent.setting where key = _key);
     _lanes text[];
+    _queues text[];
+    _following text;
     _promoted text[];
 begin
-    select array_agg(queue), array_agg(lane) into _queues, _lanes
-    from
-    ( select queue, lane from agent.event where lane is not null
-      except
-      select queue, lane from agent.event where lane is not null and head
-    ) as headless;
-    if _queues is null then
+    -- One process at a time is enough.
+    if not pg_try_advisory_xact_lock(hashtextextended('holdfast mend ' || _queue, 0)) then
         return 0;
     end if;
+    select lanes, following into _lanes, _following
+    from agent.headless_lanes(_queue, coalesce(_from, ''), _most);
+    if _following is distinct from _from then
+        perform agent.set_setting(_key, to_jsonb(_following));
+    end if;
+    if _lanes = '{}' then
+        return 0;
+    end if;
+    _queues := array_fill(_queue, array[cardinality(_lanes)]);
     perform agent.lock_lanes(agent.lane_buckets(_queues, _lanes));
     _promoted := agent.promote(_queues, _lanes);
     perform agent.wake(_promoted);
@@ -279,7 +319,7 @@ begin
     -- A buried event may have been a head. Give its lane the next head now; otherwise the lane
     -- would count as mended.
     perform agent.keep_heads_now();
-    mended := agent.mend_lanes();
+    mended := agent.mend_queue(_queue);
     forgotten := agent.forget_keys(_queue, _now - _dedup_window);
     pruned := case when _keep_history is null then 0
         else agent.prune_history(_queue, _now - _keep_history) end;

@@ -200,6 +200,8 @@ begin
         or right(key, length(_id) + 1) = ':' || _id
         or starts_with(key, 'default/' || agent.own_conversation(_id) || '/'));
     get diagnostics _settings = row_count;
+    -- They name a lane, and thus perhaps the person; agent.mend_queue begins anew without them.
+    delete from agent.setting where starts_with(key, 'mend/');
     delete from agent.pairing where subject = _key;
     get diagnostics _pairings = row_count;
     return jsonb_build_object
@@ -310,7 +312,7 @@ begin
     with gone as (delete from agent.file where conversation = _conversation returning id)
     select coalesce(array_agg(id), '{}') into _files from gone;
     delete from agent.message_version where conversation = _conversation;
-    delete from agent.setting where key = 'default/' || _conversation;
+    delete from agent.setting where key = 'default/' || _conversation or starts_with(key, 'mend/');
     delete from agent.conversation where conversation = _conversation;
     perform agent.forget_frames(null, _names);
     perform agent.add_audit(_actor, 'conversation_deleted', agent.pseudonym(_conversation)

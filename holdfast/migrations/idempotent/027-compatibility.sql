@@ -100,3 +100,28 @@ begin
     end if;
 end
 $$;
+
+-- Earlier releases gave the lanes of all queues their head at once; it reads the whole live table.
+create or replace function agent.mend_lanes() returns int4
+language plpgsql security invoker
+as $$
+declare
+    _queues text[];
+    _lanes text[];
+    _promoted text[];
+begin
+    select array_agg(queue), array_agg(lane) into _queues, _lanes
+    from
+    ( select queue, lane from agent.event where lane is not null
+      except
+      select queue, lane from agent.event where lane is not null and head
+    ) as headless;
+    if _queues is null then
+        return 0;
+    end if;
+    perform agent.lock_lanes(agent.lane_buckets(_queues, _lanes));
+    _promoted := agent.promote(_queues, _lanes);
+    perform agent.wake(_promoted);
+    return cardinality(_promoted);
+end
+$$;

@@ -26,7 +26,8 @@ begin
         -- Functions that read one index per table, in its order, from the front.
         ( array['promote', 'promote_lane', 'claim_turns', 'lock_ready', 'collect'
                , 'untried_behind', 'claimed_behind', 'claim_event', 'longest_waiting', 'next_due'
-               , 'has_late', 'wake_late', 'place_activity', 'read_activity', 'activity_page']
+               , 'has_late', 'wake_late', 'place_activity', 'read_activity', 'activity_page'
+               , 'headless_lanes']
         , 'enable_seqscan=off enable_bitmapscan=off enable_hashjoin=off enable_mergejoin=off'
           ' enable_sort=off jit=off plan_cache_mode=force_generic_plan' )
       , ( array['settle', 'settle_turns']

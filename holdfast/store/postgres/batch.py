@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import HoldfastError, StoreUnavailable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+CLOSED = "the store is closed"
 
 
 @dataclass(slots=True)
@@ -29,10 +32,12 @@ class Batch(Generic[Item, Result]):
     def __init__(self, send: Callable[[list[Item]], Awaitable[list[Result]]], limit: int) -> None:
         self._send = send
         self._limit = limit
-        self._waiting: list[_Request[Item, Result]] = []
+        self._waiting: deque[_Request[Item, Result]] = deque()
+        self._unanswered: list[_Request[Item, Result]] = []
         self._arrived = asyncio.Event()
         self._sending = asyncio.Lock()
         self._crowded = False
+        self._is_closed = False
 
     async def add(self, items: Sequence[Item]) -> list[Result]:
         """Send items and return their results in order. A cancelled wait may still send them."""
@@ -41,27 +46,39 @@ class Batch(Generic[Item, Result]):
         if not self._crowded and not self._sending.locked() and not self._waiting:
             async with self._sending:
                 return await self._send(list(items))
+        if self._is_closed:
+            raise HoldfastError(CLOSED)
         request: _Request[Item, Result] = _Request(list(items))
         self._waiting.append(request)
         self._arrived.set()
         return await request.answer
 
     async def run(self) -> None:
-        while True:
-            await self._arrived.wait()
-            async with self._sending:
-                requests = self._take()
-                if requests:
-                    self._crowded = len(requests) > 1
-                    await self._answer(requests)
-                else:
-                    self._arrived.clear()
+        """Send batches until cancelled; requests without an answer then fail."""
+        try:
+            while True:
+                await self._arrived.wait()
+                async with self._sending:
+                    await self._send_next()
+        finally:
+            self._is_closed = True
+            _fail([*self._unanswered, *self._waiting], HoldfastError(CLOSED))
+            self._waiting.clear()
+
+    async def _send_next(self) -> None:
+        self._unanswered = self._take()
+        if self._unanswered:
+            self._crowded = len(self._unanswered) > 1
+            await self._answer(self._unanswered)
+            self._unanswered = []
+        else:
+            self._arrived.clear()
 
     def _take(self) -> list[_Request[Item, Result]]:
         taken: list[_Request[Item, Result]] = []
         size = 0
         while self._waiting and (not taken or size + len(self._waiting[0].items) <= self._limit):
-            taken.append(self._waiting.pop(0))
+            taken.append(self._waiting.popleft())
             size += len(taken[-1].items)
         return taken
 

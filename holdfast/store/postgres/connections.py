@@ -294,10 +294,12 @@ class Connections:
         So it prepares no statement: a pooler may have given the session one of that name."""
         async with self._connection() as connection:
             connection.prepare_threshold = None
-            async with connection.transaction():
-                await self._set_clock(connection)
-                yield connection
-            connection.prepare_threshold = PREPARE_AFTER if self._prepares else None
+            try:
+                async with connection.transaction():
+                    await self._set_clock(connection)
+                    yield connection
+            finally:
+                connection.prepare_threshold = PREPARE_AFTER if self._prepares else None
 
     async def _set_clock(self, connection: Connection) -> None:
         if self._clock is not None:

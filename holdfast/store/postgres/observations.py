@@ -176,5 +176,19 @@ class PostgresObservationStore:
         return dict(parse(rows[0][0]))
 
 
+async def save_unless_changed(store: Store, observation: Observation) -> bool:
+    """Save an observation unless its stored version is another by now. Returns whether it did."""
+    row = dump(observation_row(observation))
+    saved = await postgres_engine(store).connections.rows(
+        # Locked: of two callers with one version, the second sees the version of the first.
+        "with known as materialized"
+        " (select from agent.observation where workspace_id = %s and id = %s and version = %s"
+        " and deleted_at is null for update)"
+        " select agent.save_observation(%s) from known",
+        (observation.workspace_id, observation.id, observation.version, row),
+    )
+    return bool(saved)
+
+
 def _observation(row: tuple[Any, ...]) -> Observation:
     return observation_of(dict(zip(OBSERVATION, row, strict=True)))

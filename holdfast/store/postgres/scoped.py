@@ -24,6 +24,12 @@ FILTERS = {
     f" or {_FIELD.format('sender_id', 'user')} = %(sender)s)",
     "text": f"strpos(lower({_FIELD.format('message', 'text')}), lower(%(text)s)) > 0",
 }
+# Lane by lane from the end of the index: one sort over all lanes would read the whole backlog.
+NEWEST_IN_LANES = (
+    "select newest.id from unnest(%(lanes)s::text[]) as lanes (value) cross join lateral"
+    " (select id from agent.event where queue = 'inbox' and lane = lanes.value"
+    " order by case when head then 0 else id end desc limit %(most)s) as newest"
+)
 SERVER = (
     "select 'PostgreSQL ' || split_part(current_setting('server_version'), ' ', 1),"
     " (select extversion from pg_catalog.pg_extension where extname = 'timescaledb')"
@@ -43,6 +49,7 @@ def postgres_dialect(store: PostgresStore) -> Dialect:
         ids="id = any (%(ids)s::int8[])",
         like="ilike",
         lane_order="id + 0",
+        newest_in_lanes=NEWEST_IN_LANES,
         texts=lambda name: f"id = any (%({name})s::text[])",
         moment=lambda now: now,
         array=list,

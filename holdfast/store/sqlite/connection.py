@@ -1,4 +1,4 @@
-"""The database file: connections, named statements, errors as ours, back-up and vacuum."""
+"""The database file: connections, named statements, translated errors, back-up and vacuum."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _is_person(subject: str | None, key: str) -> bool:
 
 
 def _is_sent_by(event: str, sender: str) -> bool:
-    """Implement the SQL function is_sent_by: the sender's name in any case, or the id."""
+    """Implement the SQL function is_sent_by: the sender has this name, in any case, or this id."""
     payload = payload_of(event)
     if isinstance(payload, Unreadable):
         return False
@@ -114,13 +114,13 @@ def _is_sent_by(event: str, sender: str) -> bool:
 
 
 def _contains_text(event: str, text: str) -> bool:
-    """Implement the SQL function contains_text: a part of the message, in any case."""
+    """Implement the SQL function contains_text: the message contains this text, in any case."""
     payload = payload_of(event)
     return not isinstance(payload, Unreadable) and text.lower() in written_of(payload).lower()
 
 
 def begin(connection: sqlite3.Connection, busy_seconds: float = BUSY_SECONDS) -> None:
-    """Begin a write transaction. Waits for writers without our lock: a shell, a backup."""
+    """Begin a write transaction. Waits for writers that ignore our lock: a shell, a back-up."""
     give_up_at = time.monotonic() + busy_seconds
     while not try_begin(connection, raise_if_busy=time.monotonic() >= give_up_at):
         time.sleep(RETRY_SECONDS)
@@ -170,6 +170,8 @@ def back_up(database: Path, target: Path, *, replace: bool = False) -> int:
     Only the owner may read the copy. Returns its size in bytes."""
     if not database.exists():
         raise HoldfastError(f"there is no database {database}")
+    if _is_part_of(target, database):
+        raise HoldfastError(f"{target} is the database in use: name another file")
     if target.exists() and not replace:
         raise HoldfastError(f"{target} is there already: --force writes over it")
     draft = target.with_name(f".{target.name}-{os.getpid()}.part")
@@ -188,6 +190,14 @@ def back_up(database: Path, target: Path, *, replace: bool = False) -> int:
         with suppress(OSError):
             draft.unlink()
     return target.stat().st_size
+
+
+def _is_part_of(target: Path, database: Path) -> bool:
+    """Return whether a file is the database or one of the files that SQLite keeps beside it."""
+    if target.exists() and target.samefile(database):
+        return True
+    name, parent = database.resolve().name, database.resolve().parent
+    return target.resolve() in {parent / f"{name}{end}" for end in ("-wal", "-shm", "-journal")}
 
 
 def _copy(database: Path, draft: Path) -> None:
@@ -219,8 +229,8 @@ def vacuum(path: Path) -> None:
     """Rebuild the full-text index, rewrite the file and empty the write-ahead log.
 
     All other writers wait until it is done: about as long as copying the file takes.
-    Freed pages keep their content, since overwriting them would slow down every turn. Parts of
-    pages do so even with `secure_delete`. Only a rewritten file is free of both."""
+    Freed pages keep their content, since overwriting them would slow down every turn. Freed parts
+    of pages keep it even with `secure_delete`. Only rewriting the file removes both."""
     lock = WriteLock(path)
     try:
         with lock, closing(connect(path)) as connection:

@@ -213,6 +213,16 @@ def save(db: Writing, observation: Observation, *, id_: str | None = None) -> in
     return _put_change(db, "UPSERT", params, observation.subject_key)
 
 
+def save_unless_changed(db: Writing, observation: Observation) -> bool:
+    """Save an observation unless its stored version is another by now. Returns whether it did."""
+    key = {"workspace_id": observation.workspace_id, "id": observation.id}
+    stored = db.connection.execute(SQL["observation_version_of"], key).fetchone()
+    if stored is None or stored[0] != observation.version:
+        return False
+    save(db, observation)
+    return True
+
+
 def merge(db: Writing, winner: str, loser: str, merged: Observation) -> int:
     """Soft-delete the loser and give the winner the merged content. Returns the position."""
     for id_ in (winner, loser):

@@ -8,6 +8,11 @@ select workspace_id || ':' || subject_type || ':' || subject_id
 from observation
 where workspace_id = :workspace_id and id = :id and (deleted_at is null or :deleted);
 
+-- name: observation_version_of
+select version
+from observation
+where workspace_id = :workspace_id and id = :id and deleted_at is null;
+
 -- name: save_observation
 insert into observation (
   workspace_id, id, subject_type, subject_id, observer, type, content, source_message_ids,

@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -79,11 +79,16 @@ class ProcessLocks:
         """Remove our own lock file."""
         file = self._own.pop(process_id, None)
         if file is not None:
-            self.remove(process_id)
+            self._remove(process_id)
             file.close()
 
-    def remove(self, process_id: str) -> None:
-        """Remove the lock file of a process that was reaped."""
+    def remove_dead(self, process_id: str) -> None:
+        """Remove the lock file of a process that was reaped, unless a namesake has locked it."""
+        with suppress(FileNotFoundError), closing(LockFile(self._path(process_id))) as file:
+            if file.try_lock() and file.is_current():
+                self._remove(process_id)
+
+    def _remove(self, process_id: str) -> None:
         with suppress(FileNotFoundError):
             self._path(process_id).unlink()
 

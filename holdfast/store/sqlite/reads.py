@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.chat import AgentMessage, ChatMessage
 from holdfast.errors import HoldfastError
 from holdfast.queue.event import Event
-from holdfast.queue.pages import Measure, Page
+from holdfast.queue.pages import Page
 from holdfast.queue.store import Count
 from holdfast.store.payload import dump
 from holdfast.store.scoped import Dialect
@@ -61,6 +61,11 @@ FILTERS = {
     "text": "contains_text(event, :text)",
 }
 """Conditions on the messages of events."""
+NEWEST_IN_LANES = (
+    "select id from (select id, row_number() over (partition by lane order by id desc) as nth"
+    " from event indexed by event_lane where queue = 'inbox'"
+    " and lane in (select value from json_each(:lanes))) where nth <= :most"
+)
 ANSWERS = (
     "json_valid(event) and exists (select 1 from json_each(event, '$.message_ids')"
     " where value = :message_id)"
@@ -135,10 +140,9 @@ def sqlite_dialect(store: SqliteStore) -> Dialect:
     async def page(
         statement: str, params: dict[str, Any], limit: int, most_bytes: int | None
     ) -> Page[Any]:
-        measure = Measure(limit, most_bytes)
-        return await store.read(
-            lambda connection: measure.page(connection.execute(statement, params))
-        )
+        sizes = {"limit": limit, "most_bytes": most_bytes}
+        # A read may run twice, so each makes a new measure.
+        return await store.read(lambda db: read_page(db.execute(statement, params), sizes))
 
     return Dialect(
         schema="",
@@ -149,6 +153,7 @@ def sqlite_dialect(store: SqliteStore) -> Dialect:
         ids="id in (select value from json_each(:ids))",
         like="like",
         lane_order="iif(head, 0, id)",
+        newest_in_lanes=NEWEST_IN_LANES,
         texts=lambda name: f"id in (select value from json_each(:{name}))",
         moment=micros,
         array=dump,

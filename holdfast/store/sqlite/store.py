@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -197,30 +198,36 @@ class SqliteStore:
             max_attempts=max_attempts,
             at_most=at_most,
         )
-        return await dead.without_unreadable(self, queue, lambda: self._claim(request))
+        return await dead.without_unreadable(
+            self, queue, lambda: self._lease(lambda db: claim.claim(db, request))
+        )
 
-    async def _claim(self, request: ClaimRequest) -> list[LeasedTurn]:
-        claimed = self.write(lambda db: claim.claim(db, request))
+    async def _lease(self, work: Callable[[Writing], list[LeasedTurn]]) -> list[LeasedTurn]:
+        """Run work that leases events. Release them if the caller is cancelled meanwhile."""
+        leased = self.write(work)
         try:
-            return await asyncio.shield(claimed)
+            return await asyncio.shield(leased)
         except asyncio.CancelledError:
             # The caller will never see these turns; without this they would wait out their lease.
-            claimed.add_done_callback(self._give_back)
+            leased.add_done_callback(self._give_back)
             raise
 
-    def _give_back(self, claimed: asyncio.Future[list[LeasedTurn]]) -> None:
-        if not claimed.cancelled() and claimed.exception() is None and claimed.result():
+    def _give_back(self, leased: asyncio.Future[list[LeasedTurn]]) -> None:
+        if not leased.cancelled() and leased.exception() is None and leased.result():
             ends: list[tuple[LeasedTurn, Outcome]] = [
-                (turn, Snooze(NOW)) for turn in claimed.result()
+                (turn, Snooze(NOW)) for turn in leased.result()
             ]
             self.write(lambda db: settle.settle(db, ends, DEFAULT_MAX_ATTEMPTS))
 
     async def gather(self, turn: LeasedTurn, limit: int) -> bool:
-        joined = await dead.without_unreadable(
-            self, turn.queue, lambda: self.write(lambda db: claim.gather(db, turn, limit))
-        )
-        turn.events += tuple(joined)
-        return bool(joined)
+        def join(db: Writing) -> list[LeasedTurn]:
+            joined = claim.gather(db, turn, limit)
+            return [replace(turn, events=tuple(joined))] if joined else []
+
+        for joined in await dead.without_unreadable(self, turn.queue, lambda: self._lease(join)):
+            turn.events += joined.events
+            return True
+        return False
 
     async def renew(self, turns: Sequence[LeasedTurn], lease: timedelta) -> list[LeasedTurn]:
         return await self.write(lambda db: claim.renew(db, turns, lease)) if turns else []
@@ -450,7 +457,7 @@ class SqliteStore:
         dead = await asyncio.to_thread(locks.find_dead, ids)
         reaped = [id for id in dead if await self.write(partial(reap, process_id=id))]
         for id in reaped:
-            locks.remove(id)
+            locks.remove_dead(id)
         return reaped
 
     async def wake(self, queue: str) -> None:

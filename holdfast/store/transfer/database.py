@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 from holdfast.errors import HoldfastError
+from holdfast.settings import sqlite_path
 from holdfast.store.transfer.tables import TABLES, Table
 from holdfast.store.transfer.values import Row
 
@@ -109,6 +110,16 @@ class Target(Database, Protocol):
 
     def wipe(self, state: State) -> None:
         """Restore the database as it was before the move."""
+
+
+def public_name(url: str) -> str:
+    """Return the URL of a database without user, password and options."""
+    path = sqlite_path(url)
+    if path is not None:
+        return f"sqlite:///{path}"
+    from holdfast.store.transfer.postgres import name_of
+
+    return name_of(url)
 
 
 def refuse_contents(name: str, contents: str | None, processes: Sequence[str]) -> None:

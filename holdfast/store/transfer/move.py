@@ -23,6 +23,7 @@ from holdfast.store.transfer.database import (
     Source,
     State,
     Target,
+    public_name,
     refuse_contents,
     shared_tables,
 )
@@ -90,7 +91,10 @@ def move(
         try:
             report = run.run()
         except (Exception, KeyboardInterrupt) as error:
-            raise _undone(run, source, target_url, error) from error
+            failure = _undone(run, source, target_url, error)
+            if failure is error:
+                raise
+            raise failure from error
     report.seconds = time.monotonic() - since
     return report
 
@@ -139,7 +143,7 @@ class _Move:
 
     def run(self) -> MoveReport:
         found = self._source.state("source")
-        state = found or State(id=uuid4().hex, peer=_name(self._target_url))
+        state = found or State(id=uuid4().hex, peer=public_name(self._target_url))
         if state.phase == DRAINING:
             self._drain(state)
             state.phase = COPYING
@@ -149,7 +153,7 @@ class _Move:
         self._source.mark_moved(state)
         return MoveReport(
             source=self._source.name,
-            target=_name(self._target_url),
+            target=public_name(self._target_url),
             dry_run=False,
             resumed=found is not None,
             replaced=self._fitter.replaced,
@@ -281,7 +285,9 @@ def _key(table: Table, row: Row) -> list[Any]:
 
 def _preview(source: Source, target_url: str) -> MoveReport:
     tables = [MovedTable(table.name, source.count(table)) for table in TABLES]
-    return MoveReport(source=source.name, target=_name(target_url), dry_run=True, tables=tables)
+    return MoveReport(
+        source=source.name, target=public_name(target_url), dry_run=True, tables=tables
+    )
 
 
 def _check_source(url: str) -> None:
@@ -290,7 +296,7 @@ def _check_source(url: str) -> None:
         raise HoldfastError(f"there is no database {path}")
     report = _inspect(url, "source")
     if report is None:
-        raise HoldfastError(f"the source {_name(url)} is not a database of Holdfast")
+        raise HoldfastError(f"the source {public_name(url)} is not a database of Holdfast")
 
 
 def _inspect(url: str, role: str) -> str | None:
@@ -311,7 +317,7 @@ def _check_target(source: Source, target_url: str) -> _Condition:
     state = source.state("source")
     if state is not None and state.phase == DONE:
         raise HoldfastError(f"{source.name} was moved to {state.peer} already")
-    if state is not None and state.peer != _name(target_url):
+    if state is not None and state.peer != public_name(target_url):
         raise HoldfastError(
             f"a move to {state.peer} is unfinished: run it again, or give it up with --undo"
         )
@@ -367,15 +373,6 @@ def _open_target(url: str) -> Target:
     from holdfast.store.transfer.postgres import PostgresTarget
 
     return PostgresTarget(url)
-
-
-def _name(url: str) -> str:
-    path = sqlite_path(url)
-    if path is not None:
-        return f"sqlite:///{path}"
-    from holdfast.store.transfer.postgres import name_of
-
-    return name_of(url)
 
 
 def _undone(run: _Move, source: Source, target_url: str, error: BaseException) -> BaseException:

@@ -15,9 +15,10 @@ from holdfast.migrations.postgres import LOCK_KEY, Connection, connect
 from holdfast.migrations.runner import create_schema
 from holdfast.queue.event import payload_of
 from holdfast.settings import sqlite_path
+from holdfast.store.transfer.database import public_name
 from holdfast.store.transfer.importing import ImportReport, Route, Rows, Writer, open_writer
 from holdfast.store.transfer.importing_postgres import PostgresWriter
-from holdfast.store.transfer.postgres import READ, clear_errors, is_same_database, name_of
+from holdfast.store.transfer.postgres import READ, clear_errors, is_same_database
 from holdfast.store.transfer.values import fit_json
 
 SCHEMA = "agent"
@@ -63,8 +64,8 @@ def import_tiger(
     if sqlite_path(source_url) is not None:
         raise HoldfastError("Tiger Agent lives in PostgreSQL: --from takes postgresql://…")
     is_same = sqlite_path(target_url) is None and is_same_database(source_url, target_url)
-    target = name_of(target_url) if sqlite_path(target_url) is None else target_url
-    report = ImportReport(source=name_of(source_url), target=target, dry_run=dry_run)
+    source_name, target_name = public_name(source_url), public_name(target_url)
+    report = ImportReport(source=source_name, target=target_name, dry_run=dry_run)
     with connect(source_url) as source, clear_errors():
         tables = _require_tiger(source)
         if dry_run:

@@ -17,6 +17,7 @@ from holdfast.message import subject_of
 from holdfast.migrations.script import one_line
 from holdfast.store.payload import dump, storable
 from holdfast.store.sqlite.rows import FIRST, LAST
+from holdfast.store.transfer.database import public_name
 from holdfast.store.transfer.importing import ImportReport, Route, Rows, open_writer
 from holdfast.store.transfer.tables import BY_NAME
 
@@ -42,7 +43,7 @@ def import_tinyagi(
     """Carry over messages with their states, responses, and histories of agents and rooms.
 
     Raises HoldfastError; then nothing was changed. The file itself is never changed."""
-    report = ImportReport(source=str(source), target=target_url, dry_run=dry_run)
+    report = ImportReport(source=str(source), target=public_name(target_url), dry_run=dry_run)
     with closing(_open(source)) as connection:
         try:
             columns = _columns(connection, source)
@@ -294,6 +295,9 @@ def _columns(connection: sqlite3.Connection, source: Path) -> dict[str, set[str]
         name: {row[1] for row in connection.execute(f"pragma table_info({name})")}
         for name in TABLES
     }
+    if connection.execute("select 1 from sqlite_master where name = 'event_hist'").fetchone():
+        # It has a view named messages.
+        raise HoldfastError(f"{source} is a database of Holdfast: use `holdfast move`")
     columns = {name: names for name, names in found.items() if names}
     if not columns.get("messages", set()) >= NEEDED:
         raise HoldfastError(f"{source} is not a database of TinyAGI: it has no table messages")
