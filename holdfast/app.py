@@ -419,7 +419,7 @@ class AgentHarness:
     def forget_directory(self, directory: Directory) -> None:
         """Read the directory again before the next message: agents came or went."""
         self._current.forget()
-        self._unserved &= {*directory.routing.lanes}
+        self._unserved -= directory.servers.keys()
 
     def _own_routing(self) -> Routing:
         """Return the agents that are known without asking what other processes serve."""
@@ -428,6 +428,8 @@ class AgentHarness:
     async def _directory(self, text: str, agent: str | None = None) -> Directory:
         """Return the directory for a message; warn if no process serves its agent."""
         directory, missing = await self._current.for_message(text, agent)
+        # A process that only answers HTTP does not follow the directory.
+        self._unserved -= directory.servers.keys()
         is_running = bool(directory.entries) or not self._works
         if missing is not None and is_running and missing not in self._unserved:
             self._unserved.add(missing)

@@ -86,5 +86,5 @@ class Listeners:
             result = listener(frame) if is_async else await asyncio.to_thread(listener, frame)
             if inspect.isawaitable(result):
                 await result
-        except Exception:
+        except (Exception, SystemExit, KeyboardInterrupt):
             log.exception(Entry(LISTENER_FAILED, type=frame["type"]))

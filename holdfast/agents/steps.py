@@ -100,8 +100,8 @@ class Steps:
         """Return a coroutine that runs a step, or returns the result that an earlier attempt
         recorded.
 
-        The number of its use is fixed now: in the order of calls unless it is given. `codec`
-        replaces that of the function's return type."""
+        The use is numbered now, in the order of calls, unless `number` is given. `codec` replaces
+        that of the function's return type."""
         number = number or self._next_use(name)
         key = key_of(name, number)
         if not callable(function):
@@ -195,7 +195,7 @@ class Steps:
         return await self.find(call.key, "step") if found is None else found
 
     async def _run_once(self, call: Call, found: Step | None) -> Any:
-        """Run a once-step whose start is committed, unless it may have happened before."""
+        """Commit the start of a once-step and run it; if it may have happened, probe it first."""
         if found is not None and found.kind == "once" and found.state in ("started", "unknown"):
             try:
                 return await self._probe(call, found)
@@ -224,7 +224,7 @@ class Steps:
                 shown.stop()
         await self._record_done(call, shown, began_at, text)
         if task is not None and task.cancelling() > cancelling:
-            # A thread was waited for in spite of a cancellation.
+            # A cancellation came while a thread ran, whose end had to be awaited.
             raise asyncio.CancelledError
         return value
 
@@ -242,6 +242,9 @@ class Steps:
         token = RUNNING.set(call)
         try:
             return await self._call(call, function)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # From a task of the agent, such as that of a gather, it would end the event loop.
+            raise StepError(f"step {call.key!r} raised {type(error).__name__}: {error}") from error
         finally:
             RUNNING.reset(token)
 
@@ -316,7 +319,9 @@ class Steps:
         return error
 
     def _unreadable(self, call: Call, found: Step, error: ValueError) -> None:
-        """Refuse a recorded result that does not fit the type any more; log it if it can rerun."""
+        """Handle a recorded result that does not fit the type any more.
+
+        Raises StepError for a once-step. Other steps can run again, so it is only logged."""
         why = _of_decoding(error)
         if found.kind == "once":
             raise StepError(

@@ -89,9 +89,12 @@ class _Limit:
             self.timeout.reschedule(self._next())
 
     def to_retry(self) -> Retry:
-        if self._latest is not None and self._loop.time() >= self._latest:
-            return Retry(f"no answer within {self._hosted.timeout}", error_class="timeout")
-        return Retry(f"no sign of work for {self._hosted.idle}", error_class="idle")
+        timeout, idle = self._hosted.timeout, self._hosted.idle
+        if timeout and self._latest is not None and self._loop.time() >= self._latest:
+            within = f"{timeout.total_seconds():g} s"
+            return Retry(f"no answer within {within}", error_class="timeout")
+        assert idle is not None
+        return Retry(f"no sign of work for {idle.total_seconds():g} s", error_class="idle")
 
 
 class Worker:

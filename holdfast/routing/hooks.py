@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TypeVar
 
 from holdfast.agents.base import Answer, Reply
@@ -19,6 +20,10 @@ OutgoingResult = str | Reply | Done | Retry | Snooze | Dead | None
 
 IncomingHook = Callable[[Turn], IncomingResult | Awaitable[IncomingResult]]
 OutgoingHook = Callable[[Turn, Reply], OutgoingResult | Awaitable[OutgoingResult]]
+
+ONE_BY_ONE = Retry(
+    "a hook snoozed one of these: they are worked one by one", timedelta(0), "one_by_one"
+)
 
 Result = TypeVar("Result")
 
@@ -41,7 +46,9 @@ class Hooks:
                 events.append(result)
             elif not isinstance(result, Done):
                 # After a Retry or Dead, several messages come back one by one, each for itself.
-                return result
+                # After a Snooze they would come back together, and the others wait for this one.
+                is_one_of_several = isinstance(result, Snooze) and len(turn.events) > 1
+                return ONE_BY_ONE if is_one_of_several else result
         return replace(turn, events=tuple(events)) if events else Done()
 
     async def _apply_to_event(self, turn: Turn, event: Event) -> Event | Outcome:

@@ -1,4 +1,6 @@
-"""Read secrets from files: X_FILE names the file of variable X; systemd credentials by name."""
+"""Read secrets from files: X_FILE names the file of variable X; systemd credentials by name.
+
+They are hidden in logs and errors, and so are keys of providers that the environment holds."""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.settings.channels import channel_variables
 from holdfast.settings.environment import DATABASE_URL, variable_of
 from holdfast.settings.fields import Settings
+from holdfast.telemetry.redaction import hide
 
 ENDING = "_FILE"
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
@@ -35,6 +38,9 @@ def read_secret_files() -> None:
     for name, path in _credentials():
         if not os.environ.get(name):
             os.environ[name] = _from_files[name] = _read(f"the credential {name}", path)
+    for name, value in os.environ.items():
+        if name in _OTHERS or _PROVIDER_KEY.fullmatch(name):
+            hide(value)
 
 
 def read_named_secrets(settings: Settings) -> None:
@@ -72,6 +78,7 @@ def _read(what: str, path: Path) -> str:
         raise HoldfastError(f"{what}: cannot read {path}: {reason}") from error
     if not value or "\0" in value or len(value) > MAX_LENGTH:
         raise HoldfastError(f"{what}: {path} is empty, too long or contains a zero byte")
+    hide(value)
     return value
 
 

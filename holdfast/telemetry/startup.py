@@ -11,8 +11,8 @@ from holdfast.telemetry.redaction import hide
 
 def start(settings: Settings) -> None:
     """Log to stderr, and export spans and metrics if the environment names a collector."""
-    for url in (settings.database, settings.database_direct):
-        hide(url)
+    for secret in (settings.database, settings.database_direct, settings.oidc_client_secret):
+        hide(secret)
     logs.start(level=settings.log_level, as_json=settings.log_format == "json")
     database = urlsplit(settings.database)
     # All processes on one database share this scope, so that they agree on trace ids.

@@ -134,14 +134,15 @@ async def test_listeners_hear_what_happens_in_this_process(settings: Settings) -
     assert done_["timestamp"] > 10**12
 
 
+@pytest.mark.parametrize("error", [ValueError("on purpose"), SystemExit(3), KeyboardInterrupt()])
 async def test_a_listener_that_fails_is_logged_and_nobody_elses_matter(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+    settings: Settings, caplog: pytest.LogCaptureFixture, error: BaseException
 ) -> None:
     app, received_frames = AgentHarness(lambda turn: "hi"), list[dict[str, Any]]()
 
     @app.on("chain_step_done")
-    def broken(frame: dict[str, Any]) -> None:
-        raise ValueError("on purpose")
+    async def broken(frame: dict[str, Any]) -> None:
+        raise error
 
     app.on("chain_step_done")(received_frames.append)
     with caplog.at_level(logging.ERROR):

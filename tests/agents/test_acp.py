@@ -12,11 +12,21 @@ import pytest
 
 from holdfast import AgentHarness, Dead, Done, Retry, Snooze
 from holdfast.agents.acp import GO_ON, AcpAgent
+from holdfast.agents.acp.prompt import Paragraphs
 from holdfast.testing.harness import until
 from holdfast.testing.trial import Trial, trial
 from tests.agents.commands import Scripts
+from tests.growth import superlinear
 
 PROGRAM = Path(__file__).parent / "acp_agent.py"
+WRITES_FIRST = """
+import json, sys
+for result in ({"protocolVersion": 1}, {"sessionId": "s"}):
+    asked = json.loads(sys.stdin.readline())
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+while True:
+    print("x" * 1000)
+"""
 
 
 def app_of(scripts: Scripts, *arguments: str, **options: Any) -> AgentHarness:
@@ -143,6 +153,34 @@ async def test_a_failure_is_retried(
     assert isinstance(outcome, Retry), outcome
     assert (outcome.error_class, error in str(outcome.error)) == (error_class, True), outcome
     assert scripts.left() == {}
+
+
+async def test_a_program_that_writes_without_end_before_it_reads_is_noticed(
+    scripts: Scripts,
+) -> None:
+    workspace, sessions = scripts.folder / "workspace", scripts.folder / "sessions"
+    agent = AcpAgent([sys.executable, "-c", WRITES_FIRST], workspace, sessions, max_output=100_000)
+    app = AgentHarness()
+    app.add("coder", agent)
+    async with asyncio.timeout(20):
+        outcome = await outcome_of(app, "a long message " * 20_000)
+    assert isinstance(outcome, Retry), outcome
+    assert outcome.error_class == "flood"
+
+
+def collect(pieces: list[str]) -> str:
+    """Collect the text of a program piece by piece, with a paragraph now and then."""
+    text = Paragraphs()
+    for number, piece in enumerate(pieces):
+        if number % 100 == 0:
+            text.end_paragraph()
+        text.add(piece)
+    return text.text
+
+
+def test_collecting_an_answer_takes_time_in_proportion_to_its_pieces() -> None:
+    assert collect(["a", "b"] * 51) == "ab" * 50 + "\n\nab"
+    assert not superlinear(collect, lambda size: ["a few words " * 8] * size)
 
 
 async def test_a_program_that_hangs_is_told_to_cancel_and_ended(scripts: Scripts) -> None:

@@ -14,6 +14,7 @@ from pydantic_ai.models.function import AgentInfo
 from holdfast import Retry
 from holdfast.agents.llm import McpServerFailed, server_of
 from holdfast.settings.agents import McpTable
+from holdfast.telemetry import redaction
 from tests.agents.playing import app_of, prompt_text, send_all, text
 from tests.cli.shell import Shell
 
@@ -73,6 +74,15 @@ async def test_an_error_of_a_tool_is_for_the_model_and_no_failure_of_the_server(
 
     [outcome] = await send_all(app_of(play, toolsets=[server_of("loud", command())]), "refuse")
     assert "no refusing" in text(outcome)
+
+
+def test_the_token_of_a_server_is_redacted_whatever_it_looks_like(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redaction, "_secrets", [])
+    monkeypatch.setenv("LOUD_TOKEN", "precious")
+    server_of("loud", McpTable(url="http://127.0.0.1:9/mcp", token_variable="LOUD_TOKEN"))
+    assert redaction.redact("401 for precious") == "401 for ***"
 
 
 async def test_the_check_lists_the_tools() -> None:

@@ -15,7 +15,7 @@ from holdfast.queue.outcome import Outcome
 from holdfast.queue.store import Filter
 from holdfast.settings import Settings
 from holdfast.settings.providers import Provider
-from holdfast.telemetry import TURN_FAILED
+from holdfast.telemetry import TURN_FAILED, redaction
 from holdfast.telemetry.logs import Entry
 from holdfast.testing.trial import trial
 from tests.agents.dialects import DIALECTS, Call, Dialect, Refusal
@@ -25,6 +25,7 @@ from tests.steps import running, until
 
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_secrets", [])
     monkeypatch.setenv("LOCAL_KEY", "sk-local")
 
 
@@ -55,6 +56,14 @@ async def asked(app: AgentHarness, *texts: str) -> list[Outcome]:
 def payload(outcome: Outcome) -> dict[str, Any]:
     assert isinstance(outcome, Done), outcome
     return outcome.emits[0].event
+
+
+def test_the_key_of_a_provider_is_redacted_whatever_it_looks_like(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCAL_KEY", "precious")
+    model_of("openai:fake", {"openai": Provider(key_variable="LOCAL_KEY")})
+    assert redaction.redact("401 for precious") == "401 for ***"
 
 
 async def test_an_answer_is_streamed_with_the_history_before_it(dialect: Dialect) -> None:

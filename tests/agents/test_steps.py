@@ -114,6 +114,28 @@ async def test_steps_run_at_once_and_each_is_recorded(store: ChatStore, clock: C
     assert sorted(map(str, effects)) == ["0", "1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
+async def test_a_step_that_exits_fails_its_turn_and_not_the_process(
+    store: ChatStore, clock: Clock, error: BaseException
+) -> None:
+    async def leave() -> None:
+        raise error
+
+    async def answer(turn: Turn) -> Answer:
+        await asyncio.gather(turn.step("leave", leave), turn.step("wait", asyncio.sleep, 0))
+        return "not reached"
+
+    app = AgentHarness()
+    app.add("agent", answer, max_attempts=1)
+    async with trial_on(store, clock, app) as trial:
+        await trial.say("hi")
+        await trial.work()
+        [letter] = await store.dead(Filter())
+    assert str(letter.last_error).startswith(
+        f"StepError: step 'leave' raised {type(error).__name__}"
+    )
+
+
 async def test_a_plain_function_runs_in_a_thread(store: ChatStore, clock: Clock) -> None:
     def where() -> str:
         return threading.current_thread().name

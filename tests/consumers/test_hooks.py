@@ -14,7 +14,7 @@ from holdfast.queue.outcome import Dead, Done, Snooze
 from holdfast.settings import Settings
 from tests.consumers.test_answers import QUICKLY
 from tests.queue.test_consumer import Gate
-from tests.steps import AT_ONCE, both_engines, finished, running, until
+from tests.steps import AT_ONCE, NEVER, both_engines, finished, running, until
 
 
 def echoing() -> AgentHarness:
@@ -218,3 +218,27 @@ async def test_each_message_of_a_collected_turn_is_heard_alone(settings: Setting
         "two",
         "three",
     ]
+
+
+@both_engines
+async def test_one_snoozed_message_of_a_collected_turn_holds_none_before_it(
+    settings: Settings,
+) -> None:
+    gate, texts = Gate(), list[list[str]]()
+
+    async def answer(turn: Turn) -> None:
+        texts.append([text_of(event) for event in turn.events])
+        await gate(turn)
+
+    app = AgentHarness()
+    app.add("collector", answer, turns="collect", lane="agent")
+    app.incoming(lambda turn: Snooze(NEVER) if turn.text == "later" else None)
+
+    async with running(app, settings):
+        await app.put("first")
+        await until(lambda: gate.inside)
+        for text in ("two", "later"):
+            await app.put(text)
+        gate.open.set()
+        await finished(app.store, 2, queue="inbox")
+    assert texts == [["first"], ["two"]]

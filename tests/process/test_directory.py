@@ -14,6 +14,7 @@ import pytest
 from holdfast.agents.base import Answer, Team
 from holdfast.agents.turn import Turn
 from holdfast.app import AgentHarness
+from holdfast.chat import ChatStore
 from holdfast.errors import Unknown
 from holdfast.queue.store import Process, Store
 from holdfast.routing import directory
@@ -21,6 +22,7 @@ from holdfast.routing.directory import Directory, configured_routing, merge
 from holdfast.routing.router import Routing
 from holdfast.settings import Settings
 from holdfast.store import open_store
+from holdfast.telemetry import AGENT_UNSERVED
 from tests.growth import superlinear
 from tests.steps import NEVER, both_engines, finished, running, until
 
@@ -363,3 +365,30 @@ async def test_a_message_for_a_configured_agent_without_a_process_waits_with_a_w
         assert len(waiting) == 2
         async with running(app_of("writer"), settings):
             await finished(back.store, 2, queue="inbox")
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["worker", "front"])
+async def test_an_unserved_agent_is_reported_once_and_again_after_it_was_served(
+    follows: bool,
+    store: ChatStore,
+    database_url: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directory, "REMEMBERED", 0.0)
+    app = app_of("coder", "writer")
+
+    async def write() -> int:
+        """Follow the directory as a worker does, write to the agent, count the reports."""
+        if follows:
+            app.forget_directory(await directory.publish(store))
+        await app.put("hello", agent="writer")
+        return caplog.text.count(AGENT_UNSERVED)
+
+    async with register_elsewhere(database_url, "coders", app_of("coder"), ago=EARLIER):
+        with app.using(store):
+            assert [await write(), await write()] == [1, 1]
+            async with register_elsewhere(database_url, "writers", app_of("writer"), ago=LATER):
+                assert await write() == 1
+            await store.unregister("writers")
+            assert [await write(), await write()] == [2, 2]

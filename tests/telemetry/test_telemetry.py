@@ -269,6 +269,9 @@ def test_the_telemetry_page_lists_exactly_the_existing_names() -> None:
         f"{value}.<call>" if name == "SPAN_STORE_CALL" else value for name, value in names.items()
     }
     assert texts <= {row[0] for row in rows}
+    lines = page.partition("| line | when |")[2].splitlines()[2:]
+    listed = {line.split("|")[1].strip() for line in lines if line[:1] == "|"}
+    assert listed - {"migration: …"} <= texts
 
 
 @pytest.mark.parametrize(

@@ -59,12 +59,12 @@ class JsonRpc:
     async def send(self, method: str, **params: Any) -> int:
         """Send a request without waiting. Returns its id."""
         id = next(self._ids)
-        await self._write({"id": id, "method": method, "params": params})
+        self._write({"id": id, "method": method, "params": params})
         return id
 
     async def notify(self, method: str, **params: Any) -> None:
         """Send a notification, which has no answer."""
-        await self._write({"method": method, "params": params})
+        self._write({"method": method, "params": params})
 
     async def result(self, method: str, id: int) -> Object:
         """Wait for the result of a request, and handle what the program sends meanwhile."""
@@ -89,14 +89,13 @@ class JsonRpc:
         if self._asked is not None:
             id, self._asked = self._asked, None
             answer = {"error": NO_SUCH_METHOD} if result is None else {"result": result}
-            await self._write({"id": id, **answer})
+            self._write({"id": id, **answer})
 
-    async def _write(self, message: Object) -> None:
-        try:
-            self._stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            await self._stdin.drain()
-        except (BrokenPipeError, ConnectionResetError):
-            raise ProgramEnded("the program closed its input") from None
+    def _write(self, message: Object) -> None:
+        # Do not wait until the program reads: it may first want us to read what it writes.
+        self._stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        if self._stdin.is_closing():
+            raise ProgramEnded("the program closed its input")
 
     async def _read(self) -> Object:
         """Return the next message. Other lines are skipped, since programs may print greetings."""

@@ -22,14 +22,19 @@ class Paragraphs:
     """The text of the program. Pieces before and after a tool call are paragraphs."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self._pieces: list[str] = []
         self._has_gap = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
 
     def add(self, piece: str) -> str:
         """Add a piece of text. Returns it with the blank line that it needs before it, if any."""
         if piece:
-            piece = f"\n\n{piece}" if self._has_gap and self.text else piece
-            self.text, self._has_gap = self.text + piece, False
+            piece = f"\n\n{piece}" if self._has_gap and self._pieces else piece
+            self._pieces.append(piece)
+            self._has_gap = False
         return piece
 
     def end_paragraph(self) -> None:

@@ -17,6 +17,7 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from holdfast.errors import HoldfastError
 from holdfast.settings.environment import variable
 from holdfast.settings.providers import Provider as ProviderTable
+from holdfast.telemetry.redaction import hide
 
 TEST = "test"
 KEY_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]{0,60}_API_KEY\b")
@@ -76,6 +77,7 @@ def _provider(name: str, kind: str, table: ProviderTable) -> Provider[Any]:
             raise HoldfastError(
                 f"the key of the provider {name!r} is missing: {table.key_variable} is not set"
             )
+        hide(key)
         given["api_key"] = key
     try:
         return infer_provider_class(kind)(**given)

@@ -24,6 +24,7 @@ from holdfast.agents.supervisor import supervised_command
 from holdfast.errors import HoldfastError
 from holdfast.settings.agents import McpTable
 from holdfast.settings.environment import child_environment, variable
+from holdfast.telemetry.redaction import hide
 
 CHECK_WITHIN = 10.0
 """Seconds that `holdfast doctor` gives a server to start and to list its tools."""
@@ -158,6 +159,7 @@ def _token(name: str, table: McpTable) -> str | None:
         raise HoldfastError(
             f"the token of the MCP server {name!r} is missing: {table.token_variable} is not set"
         )
+    hide(token)
     return token
 
 
