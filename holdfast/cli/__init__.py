@@ -111,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:
         given = sys.argv[1:] if arguments is None else arguments
         hint = misplaced_option(command_tree(), given)
-        message = hint or f"{error.format_message() or 'a command is missing'} (see --help)"
+        found = error.format_message().replace("Value error, ", "")
+        message = hint or f"{found or 'a command is missing'} (see --help)"
         sys.exit(_print_error(message, error.exit_code))
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(_print_error("interrupted", 1))

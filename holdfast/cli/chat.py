@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
 
 HISTORY_LINES = 20
+HISTORY_TEXT = 4000
+"""Characters shown of an earlier text."""
 BETWEEN_AGENTS = ("internal_", "chat_", "chatroom_")
 """Prefixes of the ids of messages that agents sent to each other."""
 HELP = "/new starts a new conversation, /quit ends"
@@ -80,6 +82,7 @@ class _Chat:
 
         At a terminal, answers come while the person types. In a pipe, each line is answered before
         the next one is read."""
+        await self._refuse_unknown_agent()
         await self._print_history()
         lines = _read_lines()
         async with asyncio.TaskGroup() as group:
@@ -96,6 +99,14 @@ class _Chat:
             if line == "/quit":
                 for task in answering:
                     task.cancel()
+
+    async def _refuse_unknown_agent(self) -> None:
+        """Refuse a mistyped agent; while no process works, one may still bring it."""
+        from holdfast.routing.directory import configured_routing, read
+
+        if self._agent and await self._store.processes():
+            directory = await read(self._store, configured_routing(self._settings))
+            directory.routing.route_to(self._agent)
 
     @property
     def _address(self) -> Address:
@@ -140,7 +151,10 @@ class _Chat:
         if lines and (last_at := lines[-1].created_at):
             echo(f"earlier in this conversation, last {ago(last_at)}:")
         for line in lines:
-            echo(f"{'you' if line.role == 'user' else line.agent_id}: {line.content}")
+            text = line.content
+            if len(text) > HISTORY_TEXT:
+                text = f"{text[:HISTORY_TEXT]}… ({len(text)} characters)"
+            echo(f"{'you' if line.role == 'user' else line.agent_id}: {text}")
         if not await self._store.processes():
             echo("holdfast: no process works on this database; start `holdfast up`", err=True)
         if sys.stdin.isatty():

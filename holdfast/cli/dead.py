@@ -171,7 +171,7 @@ async def _retry(
             retried += await store.retry(
                 one, actor=actor(), assume=None if assume is None else assume.value
             )
-            left = await store.dead(one, limit=MOST_NAMED)
+            left = await store.dead(one, limit=max(MOST_NAMED, len(one.ids or ())))
             unknown += [letter.id for letter in left if letter.error_class == EFFECT_UNKNOWN]
     return sorted(retried), sorted(unknown)
 
@@ -200,13 +200,14 @@ def _page(letter: FinishedEvent, calls: list[Step]) -> str:
 
 
 def _about(letter: FinishedEvent) -> dict[str, str | None]:
-    error = letter.last_error
+    error, kind = letter.last_error or "", letter.error_class
+    attempts = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
     return {
         "for": f"{letter.target or 'the default agent'} ({letter.queue})",
         "message": letter.message_id,
         "received": f"{ago(letter.created_at)}, {letter.created_at.isoformat(timespec='seconds')}",
-        "ended": f"{letter.outcome} {ago(letter.finished_at)}, after {letter.attempts} attempts",
-        "error": f"{letter.error_class}: {error}" if letter.error_class else error,
+        "ended": f"{letter.outcome} {ago(letter.finished_at)}, after {attempts}",
+        "error": f"{kind}: {error}" if kind and not error.startswith(kind) else error,
         "worker": letter.holder,
     }
 

@@ -64,6 +64,7 @@ def _examine(settings: Settings) -> Iterator[Finding]:
     from holdfast.store.facts import facts
 
     yield Finding("program", "ok", f"holdfast {__version__}")
+    app, loaded = _load_app(settings)
     try:
         server = facts(settings.database)
     except HoldfastError as error:
@@ -79,10 +80,12 @@ def _examine(settings: Settings) -> Iterator[Finding]:
             yield _timescale(server)
             yield _pgvector(server)
             yield _clock(server)
-            yield _pool(server, settings)
+            yield _pool(server, settings, len(app.agents if app else settings.agents))
             yield _direct(settings)
     yield from _extras(settings)
-    yield from _app(settings)
+    yield loaded
+    if app is not None:
+        yield from _app(app, settings)
     if not is_missing("llm"):
         yield from _mcp_servers(settings)
     yield _tokens()
@@ -242,11 +245,11 @@ def _clock(server: Facts) -> Finding:
     )
 
 
-def _pool(server: Facts, settings: Settings) -> Finding:
+def _pool(server: Facts, settings: Settings, agents: int) -> Finding:
     assert server.connections_allowed is not None
     assert server.connections_used is not None
     free = server.connections_allowed - server.connections_used
-    need = settings.pool_size(settings.workers, len(settings.agents)) + SESSIONS_BESIDE_POOL
+    need = settings.pool_size(settings.workers, agents) + SESSIONS_BESIDE_POOL
     detail = f"a process needs up to {need}, {free} of {server.connections_allowed} are free"
     if need > server.connections_allowed:
         return Finding(
@@ -357,8 +360,8 @@ def _fits(token: str, name: str) -> bool:
     return token.startswith(SLACK_TOKENS[name])
 
 
-def _app(settings: Settings) -> Iterator[Finding]:
-    """Load the app and its agents, as a start does."""
+def _load_app(settings: Settings) -> tuple[AgentHarness | None, Finding]:
+    """Load the app and its agents, as a start does. Returns no app if it fails or has no agents."""
     from holdfast.app import AgentHarness
     from holdfast.cli.agent_builder import add_agents
     from holdfast.cli.app_loader import load_app
@@ -368,17 +371,18 @@ def _app(settings: Settings) -> Iterator[Finding]:
         is_bare = not app.agents and not settings.agents
         add_agents(app, settings)
     except HoldfastError as error:
-        yield Finding("app", "fail", str(error))
-        return
+        return None, Finding("app", "fail", str(error))
     if not is_bare:
-        yield Finding("app", "ok", f"agents {', '.join(app.agents)}")
-        yield from _sandbox(app, settings)
-        for channel in app.channels.values():
-            yield from _channel(channel)
-    elif settings.app:
-        yield Finding("app", "warn", f"{settings.app} has no agents")
-    else:
-        yield Finding("app", "ok", "none; the echo agent answers")
+        return app, Finding("app", "ok", f"agents {', '.join(app.agents)}")
+    if settings.app:
+        return None, Finding("app", "warn", f"{settings.app} has no agents")
+    return None, Finding("app", "ok", "none; the echo agent answers")
+
+
+def _app(app: AgentHarness, settings: Settings) -> Iterator[Finding]:
+    yield from _sandbox(app, settings)
+    for channel in app.channels.values():
+        yield from _channel(channel)
 
 
 def _sandbox(app: AgentHarness, settings: Settings) -> Iterator[Finding]:

@@ -149,7 +149,7 @@ async def filters(store: Store, which: dict[str, Any], agent: str | None) -> lis
     from holdfast.queue.store import Filter
     from holdfast.routing.directory import read
 
-    await _refuse_unknown(store, which["queue"], agent)
+    await refuse_unknown(store, which["queue"], agent)
     if agent is None:
         return [Filter(**which)]
     which = which | {"queue": which["queue"] or INBOX}
@@ -158,7 +158,7 @@ async def filters(store: Store, which: dict[str, Any], agent: str | None) -> lis
     return [Filter(**which, target=name) for name in names]
 
 
-async def _refuse_unknown(store: Store, queue: str | None, agent: str | None) -> None:
+async def refuse_unknown(store: Store, queue: str | None, agent: str | None) -> None:
     """Refuse a mistyped queue or agent, which would look like an empty list."""
     from holdfast.queue.event import INBOX, MEMORY, OUTBOX
     from holdfast.queue.store import Filter

@@ -76,9 +76,13 @@ def list_memory(
     """List the subjects, or the observations about one."""
     settings = load_settings(config, database=database, home=home)
     if subject is None:
-        subjects = asyncio.run(_subjects(settings))
+        subjects = asyncio.run(_subjects(settings, limit))
         none = "there are no observations yet"
-        print_rows(subjects, as_json, SUBJECT, attrgetter("key", "observations"), empty=none)
+        print_rows(
+            subjects[:limit], as_json, SUBJECT, attrgetter("key", "observations"), empty=none
+        )
+        if len(subjects) > limit:
+            echo("there are more subjects: raise --limit", err=True)
     else:
         observations = asyncio.run(_observations(settings, subject, limit))
         none = "there are no observations about it"
@@ -133,9 +137,9 @@ def _confirm(subject: str, identities: Identities, yes: bool, all_identities: bo
     if yes:
         return
     if len(known) > 1:
-        echo("\n  ".join((f"{subject} matches {len(known)} identities:", *known)))
+        echo("\n  ".join((f"{subject} matches {len(known)} identities:", *known)), err=True)
     whom = "all of them" if len(known) > 1 else subject
-    if not typer.confirm(f"Delete all data about {whom}? This cannot be undone."):
+    if not typer.confirm(f"Delete all data about {whom}? This cannot be undone.", err=True):
         raise typer.Abort
 
 
@@ -203,9 +207,10 @@ async def _search(settings: Settings, subject: str, query: str, limit: int) -> l
         return await knowledge.search(KnowledgeScope(DEFAULT_AGENT_NAME, key), query, limit)
 
 
-async def _subjects(settings: Settings) -> list[Subject]:
+async def _subjects(settings: Settings, limit: int) -> list[Subject]:
+    """Return the first subjects, and one more if there are more."""
     async with _memory(settings) as (observations, _):
-        return await observations.find_subjects()
+        return await observations.find_subjects(limit=limit + 1)
 
 
 async def _observations(settings: Settings, subject: str, limit: int) -> list[Observation]:

@@ -41,7 +41,7 @@ def pause(
         print_rows(pauses, as_json, COLUMNS, _line, empty="nothing is paused")
         return
     if name is None:
-        raise WrongUsage(f"name the {kind} to pause, as in `holdfast pause agent coder`")
+        raise WrongUsage(f"name the {_kind_of(kind)} to pause, as in `holdfast pause agent coder`")
     made = asyncio.run(_pause(settings, _kind_of(kind), name, reason))
     echo(f"paused {made.kind} {made.name}; running turns go on, the rest waits for `resume`")
 

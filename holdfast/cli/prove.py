@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+import shlex
+from dataclasses import asdict, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ import typer
 from holdfast.cli.options import AsJson, Config, load_settings, parse_duration
 from holdfast.cli.printing import echo, print_json, print_table
 from holdfast.errors import WrongUsage
+from holdfast.telemetry.redaction import redact
 
 if TYPE_CHECKING:
     from holdfast.testing.prove.plan import Plan
@@ -77,7 +79,7 @@ def prove(
     if as_json:
         print_json([asdict(report) for report in reports])
     else:
-        _print_end(plan, reports)
+        _print_end(reports, _command(plan, texts, duration))
     if any(report.violations for report in reports):
         raise typer.Exit(1)
 
@@ -137,7 +139,19 @@ def _name(report: SeedReport) -> str:
     return f"seed {report.seed}" if report.faults else "undisturbed"
 
 
-def _print_end(plan: Plan, reports: list[SeedReport]) -> None:
+def _command(plan: Plan, texts: Path | None, duration: str) -> str:
+    """Return the command for one seed of a plan, with all options that are not the default."""
+    shown = {"texts": texts, "duration": duration, "database": redact(plan.database)}
+    words = [
+        word
+        for one in fields(plan)
+        if (value := getattr(plan, one.name)) not in (one.default, "")
+        for word in (f"--{one.name}", str(shown.get(one.name, value)))
+    ]
+    return shlex.join(["holdfast", "prove", *words, "--seeds", "1"])
+
+
+def _print_end(reports: list[SeedReport], command: str) -> None:
     faulty = [report for report in reports if report.violations]
     for report in faulty:
         found = list(report.violations.all())
@@ -153,7 +167,7 @@ def _print_end(plan: Plan, reports: list[SeedReport]) -> None:
     )
     seeds = [report.seed for report in faulty if report.faults]
     if seeds:
-        echo(f"try again: holdfast prove --app {plan.app} --seeds 1 --seed {seeds[0]}")
+        echo(f"try again: {command} --seed {seeds[0]}")
 
 
 def _totals(reports: list[SeedReport]) -> tuple[str, ...]:

@@ -167,6 +167,10 @@ class _Sending:
                     await self._collect(reader, sent)
             except TimeoutError:
                 raise HoldfastError(await _describe_timeout(store, sent, limit)) from None
+            except asyncio.CancelledError:
+                # Ctrl-C ends the waiting alone.
+                echo(f"holdfast: interrupted, event {sent['id']} stays stored", err=True)
+                raise
         return sent
 
     async def _put(self, store: Store) -> dict[str, Any]:

@@ -53,6 +53,8 @@ NARROW_COLUMNS: Mapping[str, str] = {
 RATES = ("arriving", "finishing")
 MOST_RUNNING = 20
 NO_TEXT = 2**31 - 1
+SHORTEST_INTERVAL = timedelta(milliseconds=10)
+"""Shortest interval of --watch; without one it would keep the database busy."""
 """Offset behind the end of every text."""
 NO_PROCESS = "no process works on this database: start `holdfast up`"
 
@@ -126,6 +128,8 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show queues and processes."""
+    if every < SHORTEST_INTERVAL:
+        raise typer.BadParameter("--every is at least 0.01 s")
     settings = load_settings(config, database=database, home=home)
     try:
         asyncio.run(_status(settings, every if watch else None, as_json))

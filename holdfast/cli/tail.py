@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.history import refuse_unknown
 from holdfast.cli.options import AsJson, Config, Database, Home, load_settings, open_existing
 from holdfast.cli.printing import echo, print_json, short
 from holdfast.errors import HoldfastError
@@ -44,12 +45,21 @@ async def _tail(settings: Settings, agent: str | None, as_json: bool) -> None:
     if not settings.activity:
         raise HoldfastError("no activity is recorded: the setting `activity` is off")
     async with open_existing(settings) as store:
+        await _warn_of_unknown(store, agent)
         # Processes record activity only once somebody reads it.
         await store.set_setting(SETTING, True)
         _, position = await store.activity_span()
         while True:
             position = await _print_new(store, position, agent, as_json)
             await asyncio.sleep(POLL_INTERVAL.total_seconds())
+
+
+async def _warn_of_unknown(store: Store, agent: str | None) -> None:
+    """Say that nothing is to be seen of an agent, which a process may still bring."""
+    try:
+        await refuse_unknown(store, None, agent)
+    except HoldfastError as error:
+        echo(f"holdfast: {error}", err=True)
 
 
 async def _print_new(store: Store, position: int, agent: str | None, as_json: bool) -> int:

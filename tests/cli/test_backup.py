@@ -58,6 +58,21 @@ def test_a_backup_overwrites_a_file_only_with_force(shell: Shell, tmp_path: Path
     assert there.read_bytes().startswith(b"SQLite format 3")
 
 
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+def test_a_backup_onto_the_database_itself_is_refused(shell: Shell, end: str) -> None:
+    home = shell.folder / ".holdfast"
+    with shell.running("work"):
+        shell.out("send", "keep me", "--wait")
+        (shell.folder / "link").symlink_to(home)
+        for folder in (home, shell.folder / "link"):
+            target = folder / f"holdfast.db{end}"
+            refusal = shell.refused("backup", str(target), "--force")
+            assert refusal.endswith(
+                "holdfast.db" + end + " is the database in use: name another file"
+            )
+        assert "keep me" in shell.out("history")
+
+
 def test_a_backup_that_fails_is_one_line(shell: Shell, tmp_path: Path) -> None:
     assert "there is no database" in shell.refused("backup", "copy.db")
     shell.out("migrate")

@@ -125,7 +125,17 @@ def test_a_dead_letter_is_a_line_and_the_chat_goes_on(at_work: Shell) -> None:
 
 def test_an_unknown_agent_is_refused_in_one_line(at_work: Shell) -> None:
     done = at_work.run("chat", "--agent", "nobody", given="hello\n")
-    assert "there is no agent named 'nobody'" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("holdfast: there is no agent named 'nobody'; known are: ")
+
+
+def test_an_earlier_text_is_shown_shortened(at_work: Shell) -> None:
+    chat(at_work, "x" * 5000)
+    _, you, coder = chat(at_work)
+    assert you == f"you: {'x' * 4000}… (5000 characters)"
+    assert coder.startswith("coder: xxx")
+    assert len(coder) < 4100
 
 
 @pytest.mark.parametrize("end", ["/quit", "Ctrl-C"])

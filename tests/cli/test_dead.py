@@ -145,6 +145,14 @@ def test_unknown_ids_are_named_and_the_others_are_retried(
     assert f"no dead letter 999, {dead_ids[4]}" in done.stderr
 
 
+def test_ids_that_need_a_decision_are_named_however_many_they_are(shell: Shell, url: str) -> None:
+    unknown = Dead("charge card may have happened", "EffectUnknown")
+    ids = end(url, *[(INBOX, "coder", unknown)] * 101)
+    refusal = shell.refused("dead", "retry", *map(str, ids))
+    assert f"a call may have happened: {ids[0]}, " in refusal
+    assert "no dead letter" not in refusal
+
+
 def test_history_lists_all_finished_events(shell: Shell, dead_ids: list[int]) -> None:
     assert [event["id"] for event in shell.json("history")] == dead_ids[::-1]
     assert [event["id"] for event in shell.json("history", "--outcome", "completed")] == [
@@ -207,6 +215,13 @@ def test_a_dead_letter_is_a_page_with_its_payload_and_the_command_that_retries_i
     assert "  ended     dead " in page
     assert '\n{\n  "kind": "message",\n' in page
     assert page.endswith(f"retry with `holdfast dead retry {dead_ids[1]}`\n")
+
+
+def test_an_error_names_its_class_once(shell: Shell, url: str) -> None:
+    [id_] = end(url, (INBOX, "coder", Dead("ValueError: no", "ValueError")))
+    page = shell.out("dead", "show", str(id_))
+    assert "  error     ValueError: no\n" in page
+    assert ", after 1 attempt\n" in page
 
 
 def test_unknown_filter_values_are_errors_that_list_the_known(

@@ -15,6 +15,14 @@ from holdfast.store import open_store
 from holdfast.testing.servers import url_of
 from tests.cli.shell import Shell
 
+THREE = """
+from holdfast import AgentHarness
+
+app = AgentHarness()
+for id_ in ("one", "two", "three"):
+    app.add(id_, lambda turn: None)
+"""
+
 
 def findings(shell: Shell, *arguments: str, **variables: str) -> dict[str, tuple[str, str]]:
     done = shell.run("doctor", "--json", *arguments, **variables)
@@ -74,6 +82,16 @@ def test_more_connections_than_the_server_allows_fail(postgres: str, alone: Shel
     ]
     assert state == "fail"
     assert "max_connections" in detail
+
+
+def test_the_agents_of_the_app_count_for_the_connections(postgres: str, alone: Shell) -> None:
+    where = ("--database", postgres)
+    alone.write("holdfast.toml", "".join(f"[agents.a{n}]\nkind = 'echo'\n" for n in range(3)))
+    configured = findings(alone, *where, HOLDFAST_WORKERS="2")["connections"][1]
+    alone.write("holdfast.toml", "")
+    alone.write("three.py", THREE)
+    in_code = findings(alone, *where, "--app", "three:app", HOLDFAST_WORKERS="2")["connections"][1]
+    assert in_code.partition(",")[0] == configured.partition(",")[0]
 
 
 def test_a_direct_session_to_another_database_fails(postgres: str, alone: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 
 from holdfast.memory.observation import Observation
@@ -16,8 +17,8 @@ ANN = "default:USER:ann"
 FACTS = {"tea": "Ann likes green tea", "bike": "Ann rides a bicycle to work"}
 
 
-def remember(url: str) -> None:
-    """Save two observations without indexing them."""
+def remember(url: str, subject_id: str = "ann") -> None:
+    """Save two observations about a person without indexing them."""
 
     async def save() -> None:
         async with open_store(url) as store:
@@ -25,8 +26,8 @@ def remember(url: str) -> None:
                 observation = Observation(
                     workspace_id="default",
                     subject_type="USER",
-                    subject_id="ann",
-                    id=id_,
+                    subject_id=subject_id,
+                    id=f"{id_}{'' if subject_id == 'ann' else subject_id}",
                     content=content,
                 )
                 await open_observations(store).save(observation)
@@ -55,6 +56,15 @@ def test_list_shows_subjects_and_observations(shell: Shell, url: str) -> None:
     assert "green tea" in shell.out("memory", "list", ANN)
     assert [known["id"] for known in shell.json("memory", "list", ANN)] == ["bike", "tea"]
     assert shell.out("memory", "list", "default:USER:bob") == "there are no observations about it\n"
+
+
+def test_a_limit_holds_for_subjects_and_the_rest_is_announced(shell: Shell, url: str) -> None:
+    remember(url)
+    remember(url, subject_id="bob")
+    listed = shell.run("memory", "list", "--limit", "1", "--json")
+    assert [one["id"] for one in json.loads(listed.stdout)] == ["ann"]
+    assert "there are more subjects" in listed.stderr
+    assert len(shell.json("memory", "list", "--limit", "2")) == 2
 
 
 def test_verify_finds_missing_documents_and_reindex_adds_them(shell: Shell, url: str) -> None:
@@ -101,8 +111,10 @@ def test_forgetting_several_identities_names_them_and_needs_a_flag(shell: Shell,
     refused = shell.refused("memory", "forget", ANN, "--yes")
     assert "--all-identities" in refused
     assert all(identity in refused for identity in identities)
-    asked = shell.run("memory", "forget", ANN, given="n\n")
-    assert (asked.returncode, [one for one in identities if one in asked.stdout]) == (1, identities)
+    asked = shell.run("memory", "forget", ANN, "--json", given="n\n")
+    assert (asked.returncode, asked.stdout.strip()) == (1, "")
+    assert [one for one in identities if one in asked.stderr] == identities
+    assert "cannot be undone" in asked.stderr
     assert shell.json("status")["queues"][0]["ready"] == 2
     assert shell.json("memory", "forget", identities[1], "--yes")["events"] == 1
     put_messages_of(url, "mail")

@@ -25,6 +25,7 @@ def test_wrong_pauses_say_what_to_do(shell: Shell) -> None:
     assert "nothing to pause" in shell.refused("pause", "channel", "api")
     assert "give agent, channel or queue" in shell.refused("pause", "process", "x", code=2)
     assert "`holdfast pause agent coder`" in shell.refused("pause", "agent", code=2)
+    assert "'list' cannot be paused" in shell.refused("pause", "list", code=2)
     assert "is not paused" in shell.refused("resume", "agent", "coder")
 
 

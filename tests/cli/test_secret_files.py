@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from holdfast.settings import Settings, secret_files
 from holdfast.settings.channels import Channels
 from holdfast.settings.channels.discord import Discord
 from holdfast.settings.environment import variable
+from holdfast.telemetry import redaction
 from tests.cli.shell import Shell
 
 CHANNEL_SECRETS = (
@@ -25,11 +27,19 @@ import os
 
 def answer(turn):
     return " ".join(os.environ.get(name, "-") for name in turn.text.split())
+
+def fail(turn):
+    raise ValueError("refused with " + answer(turn))
 """
 AGENTS = """
 [agents.asked]
 kind = "function"
 function = "asked:answer"
+
+[agents.failing]
+kind = "function"
+function = "asked:fail"
+max_attempts = 1
 
 [agents.coder]
 kind = "command"
@@ -63,9 +73,31 @@ def test_every_secret_can_be_in_a_file(shell: Shell, name: str) -> None:
         assert shell.out("send", f"@asked {name}", "--wait") == "precious\n"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("GITHUB_TOKEN_FILE", "FILES_TOKEN_FILE", "SLACK_SIGNING_SECRET_FILE"),
+        *("MISTRAL_API_KEY", "PGPASSWORD", "HOLDFAST_OIDC_CLIENT_SECRET"),
+    ],
+)
+def test_no_log_line_or_dead_letter_contains_a_secret_by_its_source(
+    shell: Shell, name: str
+) -> None:
+    secret = str(shell.write("secret", "precious\n")) if name.endswith("_FILE") else "precious"
+    with shell.running("work", **{name: secret}) as work:
+        done = shell.run("send", f"@failing {name.removesuffix('_FILE')}", "--wait")
+        assert done.returncode == 1
+        assert "refused with ***" in work.log
+        assert "precious" not in work.log
+    letter = json.dumps(shell.json("dead", "list"))
+    assert "refused with ***" in letter
+    assert "precious" not in letter
+
+
 def test_every_secret_of_a_channel_can_be_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(redaction, "_secrets", [])
     monkeypatch.setattr(secret_files, "_from_files", {})
     secret = tmp_path / "secret"
     secret.write_text("precious\n")

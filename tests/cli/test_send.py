@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -165,6 +167,16 @@ def test_a_dead_letter_is_exit_1_and_says_why(at_work: Shell) -> None:
     assert "not today" in line
     [letter] = at_work.json("dead", "list")
     assert f"event {letter['id']}" in line
+
+
+def test_ctrl_c_ends_the_waiting_and_says_that_the_message_stays_stored(shell: Shell) -> None:
+    errors = shell.folder / "errors"
+    with open(os.devnull) as given, open(os.devnull, "w") as out, errors.open("w") as err:
+        sending = shell._start(("send", "hello", "--wait"), {}, given, out, err)
+        eventually(lambda: shell.json("status")["queues"][0]["ready"])
+        sending.send_signal(signal.SIGINT)
+        assert sending.wait(30) == 130
+    assert errors.read_text() == "holdfast: interrupted, event 1 stays stored\n"
 
 
 def test_a_timeout_is_exit_1_and_the_message_stays_stored(shell: Shell) -> None:

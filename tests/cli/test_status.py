@@ -52,6 +52,11 @@ def test_watch_prints_json_lines_with_rates_and_ctrl_c_is_exit_0(shell: Shell) -
         assert watch.log == ""
 
 
+def test_a_watch_without_a_pause_is_refused(shell: Shell) -> None:
+    line = shell.refused("status", "--watch", "--every", "0", code=2)
+    assert "--every is at least 0.01 s" in line
+
+
 def test_configured_agents_are_shown_before_the_first_start(alone: Shell) -> None:
     alone.write("holdfast.toml", '[agents.parrot]\nkind = "echo"\n')
     [parrot] = alone.json("agents")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 
@@ -66,6 +67,19 @@ def test_tail_prints_activity_as_it_happens(shell: Shell) -> None:
         frames = [json.loads(line) for line in lines]
     assert {"message_received", "chain_step_done"} <= {frame["type"] for frame in frames}
     assert {frame["agent"] for frame in frames} == {"polite"}
+
+
+def test_tail_of_an_unknown_agent_says_so_and_waits_for_it(shell: Shell) -> None:
+    shell.write("my_app.py", APP)
+    errors = shell.folder / "errors"
+    with shell.running("work", "--app", "my_app:app"), errors.open("w") as err:
+        with open(os.devnull) as given, open(os.devnull, "w") as out:
+            tail = shell._start(("tail", "--agent", "nobody"), {}, given, out, err)
+        try:
+            eventually(lambda: "there is no agent 'nobody'; known are: " in errors.read_text())
+        finally:
+            tail.send_signal(signal.SIGINT)
+        assert tail.wait(30) == 0
 
 
 def test_stop_ends_a_running_turn_and_names_the_command_that_retries_it(shell: Shell) -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app as cli
+from holdfast.testing.prove.history import Violations
+from holdfast.testing.prove.plan import Plan
+from holdfast.testing.prove.proof import SeedReport
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--messages", "16", "--conversations", "4", "--duration", "4s", "--seeds", "1")
@@ -93,3 +101,33 @@ def test_wrong_options_are_one_clear_line(
     assert code in (1, 2)
     assert error in errors
     assert errors.count("\n") == 1
+
+
+def test_the_command_that_tries_a_seed_again_has_the_options_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(plan: Plan, seeds: range) -> AsyncIterator[SeedReport]:
+        for seed in seeds:
+            violations = Violations(lost=["a message"])
+            yield SeedReport(
+                seed=seed, faults={"kill": 1}, messages=8, dead=0, unknown=0, violations=violations
+            )
+
+    monkeypatch.setattr("holdfast.testing.prove.proof.prove", fail)
+    monkeypatch.chdir(tmp_path)
+    Path("my agents.toml").write_text("[agents.parrot]\nkind = 'echo'\n")
+    Path("texts").write_text("hello\n")
+    options = ["--config", "my agents.toml", "--texts", "texts", "--agent", "parrot"]
+    options += ["--messages", "8", "--conversations", "2", "--workers", "3", "--duration", "5s"]
+    server = "postgresql://joe:hunter2@host/db"
+    result = CliRunner().invoke(cli, ["prove", *options, "--database", server, "--seed", "7"])
+    assert isinstance(result.exception, SystemExit), result.exception
+    [line] = [line for line in result.stdout.splitlines() if line.startswith("try again")]
+    command = shlex.split(line.removeprefix("try again: "))
+    again = [*options, "--database", "postgresql://joe:***@host/db", "--seeds", "1", "--seed", "7"]
+    assert command[:2] == ["holdfast", "prove"]
+    assert pairs(command[2:]) == pairs(again)
+
+
+def pairs(options: list[str]) -> set[tuple[str, str]]:
+    return set(zip(options[::2], options[1::2], strict=True))
