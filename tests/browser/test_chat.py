@@ -151,6 +151,19 @@ async def test_a_conversation_is_opened_on_another_browser(
     await context.close()
 
 
+async def test_responses_behind_a_page_that_was_cut_are_acknowledged(
+    page: Page, server: Server
+) -> None:
+    async def cut(route: Route) -> None:
+        """Answer the first page as if the rest did not fit into 4 MiB."""
+        headers = {"x-next-since-id": "1"}
+        await route.fulfill(json=[{"id": 1, "messageId": "of another"}], headers=headers)
+
+    await page.route("**/api/responses/pending*since_id=0", cut)
+    async with page.expect_request("**/api/responses/*/ack"):
+        await say(page, "hello")
+
+
 async def test_new_chat_is_a_new_conversation(page: Page, server: Server) -> None:
     await say(page, "first topic")
     await expect(page.locator(".bubble.theirs")).to_have_count(1)

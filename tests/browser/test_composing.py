@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, CDPSession, Page, expect
+from playwright.async_api import Browser, CDPSession, Page, ViewportSize, expect
 
 from tests.browser.pages import exchanges, is_live, opened, say
 from tests.browser.server import Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+PHONE = ViewportSize(width=390, height=700)
 MESSAGES = 500
 LONGEST_TASK = 100
 """Milliseconds."""
@@ -39,7 +40,8 @@ async def test_a_name_is_completed_by_keyboard_and_routes_the_message(page: Page
     await message.press_sequentially("pa")
     await expect(options).to_have_count(1)
     await expect(options).to_contain_text("Pair @pair · team")
-    await expect(message).to_have_attribute("aria-expanded", "true")
+    await expect(message).to_have_attribute("aria-haspopup", "listbox")
+    assert await message.get_attribute("aria-expanded") is None, "a text field has no such state"
     await expect(message).to_have_attribute("aria-activedescendant", "mention-0")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("listbox")).to_have_count(0)
@@ -105,6 +107,22 @@ async def test_escape_stops_the_answer(page: Page) -> None:
     await expect(page.locator(".steps")).to_contain_text("slow is working")
     await page.keyboard.press("Escape")
     await expect(page.locator(".state")).to_contain_text("stopped")
+
+
+async def test_escape_elsewhere_stops_no_answer(browser: Browser, server: Server) -> None:
+    async with opened(browser, server, viewport=PHONE) as page:
+        await say(page, "take your time", "slow")
+        await expect(page.locator(".steps")).to_contain_text("slow is working")
+        await page.get_by_role("button", name="Menu").click()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("button", name="Menu")).to_be_focused()
+        await page.set_viewport_size({"width": 1100, "height": 750})
+        await page.get_by_label("Search conversations").focus()
+        await page.keyboard.press("Escape")
+        await expect(page.locator(".steps")).to_contain_text("slow is working")
+        await expect(page.locator(".toast")).to_have_count(0)
+        await page.get_by_label("Message").press("Escape")
+        await expect(page.locator(".state")).to_contain_text("stopped")
 
 
 async def test_without_a_connection_the_page_says_so_and_goes_on_by_itself(page: Page) -> None:

@@ -10,6 +10,7 @@ from playwright.async_api import Browser, Page, expect
 from holdfast.store import open_store
 from holdfast.store.pairing import Pairing, open_pairings, request_pairing
 from tests.browser.operator import Operator, operator
+from tests.browser.requests import ask, send
 from tests.browser.server import Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -57,6 +58,26 @@ async def test_an_admin_creates_a_token_sees_its_secret_once_and_revokes_it(
         await expect(page.get_by_role("cell", name=act).first).to_be_visible()
 
 
+async def test_a_page_that_may_not_copy_says_so(admin: Operator) -> None:
+    """Browsers offer the clipboard on HTTPS and on the same machine alone."""
+    await admin.page.add_init_script("delete Navigator.prototype.clipboard")
+    page = await tab(admin, "tokens")
+    await page.get_by_role("button", name="New token").click()
+    await page.get_by_label("Name").fill("copied by hand")
+    await page.get_by_role("button", name="Create token").click()
+    await page.get_by_role("button", name="Copy", exact=True).click()
+    refusal = page.locator(".toast").filter(has_text="does not let this page copy")
+    await expect(refusal).to_have_count(1)
+    message_id = await send(page, "copy me", "echo")
+    event = (await ask(page, "GET", f"/api/message/{message_id}"))["eventId"]
+    await admin.open(f"/console/messages/{event}")
+    await page.get_by_role("button", name="Copy as curl").click()
+    await expect(refusal).to_have_count(1)
+    await admin.open(f"/console/messages/{event}?tab=json")
+    await page.get_by_role("button", name="Copy", exact=True).click()
+    await expect(refusal).to_have_count(1)
+
+
 async def test_a_wrong_token_is_refused_with_the_reason_and_nothing_typed_is_lost(
     admin: Operator,
 ) -> None:
@@ -101,7 +122,8 @@ async def test_an_admin_approves_a_stranger_and_revokes_the_person(admin: Operat
     await expect(page.locator("#requests")).to_contain_text("Nobody waits")
     await expect(page.locator("#people")).to_contain_text("4711")
     await page.get_by_role("button", name="Revoke 4711").click()
-    await page.get_by_role("button", name="Refuse", exact=True).click()
+    await expect(page.get_by_role("dialog", name=f"Revoke {hostile}?")).to_be_visible()
+    await page.get_by_role("button", name="Revoke", exact=True).click()
     await expect(page.locator("#people")).to_contain_text("Nobody is approved yet")
     await tab(admin, "audit")
     await expect(page.get_by_role("cell", name="approved", exact=True).first).to_be_visible()

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.browser.pages import say
+from tests.browser.pages import exchanges, is_live, say
 from tests.browser.server import Server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -22,6 +22,58 @@ async def test_the_logout_button_ends_the_session(page: Page, server: Server) ->
     await expect(page.locator("main")).to_contain_text(
         "invalid or used login link; run holdfast login for a new one"
     )
+
+
+async def with_unsent_texts(page: Page) -> None:
+    """Leave a message that could not be sent, and a draft."""
+    await page.route("**/api/message", lambda route: route.abort())
+    await say(page, "between us")
+    await exchanges(page, 1, "unsent")
+    await page.get_by_label("Message").fill("half a secret")
+    await page.unroute("**/api/message")
+
+
+async def log_in_as(page: Page, server: Server, name: str) -> None:
+    """Log in while somebody else is logged in in this browser."""
+    await page.goto(server.login("--name", name))
+    await page.get_by_role("button", name=f"Log in as {name}").click()
+    await is_live(page)
+
+
+async def has_no_text_of_another(page: Page) -> None:
+    await expect(page.get_by_role("button", name="Account")).to_have_attribute(
+        "title", "Logged in as other (admin)"
+    )
+    await is_live(page)
+    await expect(page.get_by_label("Message")).to_have_value("")
+    await say(page, "my own")
+    await exchanges(page, 1)
+    await expect(page.locator(".bubble.mine")).to_have_text("my own")
+
+
+async def test_texts_that_were_not_sent_are_gone_after_a_logout(page: Page, server: Server) -> None:
+    await with_unsent_texts(page)
+    await page.get_by_role("button", name="Account").click()
+    await page.get_by_role("button", name="Log out").click()
+    await expect(page.locator("#line")).to_have_attribute("data-state", "out")
+    kept = await page.evaluate("JSON.stringify(localStorage) + JSON.stringify(history.state)")
+    assert "between us" not in kept
+    assert "half a secret" not in kept
+    await page.goto(server.login("--name", "other"))
+    await has_no_text_of_another(page)
+
+
+async def test_texts_that_were_not_sent_wait_for_the_person_who_wrote_them(
+    page: Page, server: Server
+) -> None:
+    await with_unsent_texts(page)
+    other = await page.context.new_page()
+    await log_in_as(other, server, "other")
+    await page.evaluate("dispatchEvent(new Event('offline'))")
+    await page.evaluate("dispatchEvent(new Event('online'))")
+    await has_no_text_of_another(page)
+    await log_in_as(page, server, "tester")
+    await expect(page.locator(".bubble.mine")).to_have_text(["between us", "my own"])
 
 
 async def test_a_link_on_a_foreign_page_logs_in_only_after_a_click(

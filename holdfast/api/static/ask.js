@@ -29,5 +29,7 @@ export async function ask(path, options) {
 // One page of a list, and the id to go on with, if there is more.
 export async function askPage(path) {
   const { content, headers } = await request(path);
-  return { rows: content, next: headers.get("x-next-before-id") };
+  return {
+    rows: content, next: headers.get("x-next-before-id") ?? headers.get("x-next-since-id"),
+  };
 }

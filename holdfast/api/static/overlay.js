@@ -165,3 +165,18 @@ export function toast(text, { action, run, kind = "", shownFor = TOAST_FOR } = {
   toasts().append(note);
   return remove;
 }
+
+// Copy a text, and say so with `done`. Returns whether it worked: browsers offer the clipboard on
+// HTTPS and on the same machine alone.
+export async function copyText(text, done = "") {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    toast("The browser does not let this page copy.", { kind: "bad" });
+    return false;
+  }
+  if (done) {
+    toast(done);
+  }
+  return true;
+}

@@ -5,6 +5,7 @@ import {
   avatar, button, byId, codeElements, element, hidden, iconButton, nobody,
 } from "./dom.js";
 import { icon } from "./icons.js";
+import { forgetTexts, keepFor } from "./keep.js";
 import { openDialog } from "./overlay.js";
 import { addShortcuts, showShortcuts } from "./shortcuts.js";
 
@@ -64,6 +65,7 @@ export class Shell {
   async start() {
     const session = await this.attempt(() => ask("/api/session"));
     this.session = session ? { ...session, isKnown: true } : NOBODY;
+    keepFor(this.session.name);
     this.#showSections();
     this.#showAccount();
     return session;
@@ -156,8 +158,11 @@ export class Shell {
     });
     byId("top").prepend(this.menu, this.title);
     document.body.append(this.scrim);
-    document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape" && document.body.classList.contains("drawer-open")) {
+    // At the body, so that it comes before the shortcuts, one of which stops the answer.
+    document.body.addEventListener("keydown", (event) => {
+      const isOpen = document.body.classList.contains("drawer-open");
+      if (event.key === "Escape" && isOpen && !document.querySelector("dialog[open]")) {
+        event.preventDefault();
         this.toggleDrawer(false);
       }
     });
@@ -235,5 +240,6 @@ export function setTheme(id) {
 
 async function logOut() {
   await ask("/logout", { method: "POST" });
+  forgetTexts();
   location.reload();
 }

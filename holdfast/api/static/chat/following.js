@@ -1,6 +1,6 @@
 // Follows what happens to the messages in view: frames, statuses, and what was missed meanwhile.
 
-import { ask } from "../ask.js";
+import { ask, askPage } from "../ask.js";
 import { byId } from "../dom.js";
 import { CHANNEL } from "./address.js";
 import { UNFINISHED } from "./model.js";
@@ -142,18 +142,15 @@ export class Following {
   // Acknowledge the responses to messages of this conversation: the page shows them from now on.
   async #acknowledge() {
     let since = 0;
-    for (;;) {
+    while (since !== null) {
       const page = `channel=${CHANNEL}&limit=${PAGE}&since_id=${since}`;
-      const waiting = await ask(`/api/responses/pending?${page}`);
-      for (const response of waiting) {
+      const { rows, next } = await askPage(`/api/responses/pending?${page}`);
+      for (const response of rows) {
         if (this.chat.find(response.messageId)) {
           await ask(`/api/responses/${response.id}/ack`, { method: "POST" });
         }
-        since = Math.max(since, response.id);
       }
-      if (waiting.length < PAGE) {
-        return;
-      }
+      since = next;
     }
   }
 

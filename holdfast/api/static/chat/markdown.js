@@ -3,19 +3,13 @@
 import { ask } from "../ask.js";
 import { codeElements, element, fromServer, iconButton } from "../dom.js";
 import { icon } from "../icons.js";
-import { toast } from "../overlay.js";
+import { copyText } from "../overlay.js";
 
 const RENDER_EVERY = 600;
 const COPIED_FOR = 1500;
 
 export async function copy(text, node = undefined) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    toast("The browser does not let this page copy.", { kind: "bad" });
-    return;
-  }
-  if (node) {
+  if (await copyText(text) && node) {
     const before = node.querySelector(".icon");
     const done = icon("check");
     before.replaceWith(done);

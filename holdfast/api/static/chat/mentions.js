@@ -10,6 +10,8 @@ export class Mentions {
     this.known = [];
     this.found = [];
     this.at = 0;
+    // A text area cannot be a combobox, so it has no `aria-expanded`.
+    text.setAttribute("aria-haspopup", "listbox");
     text.setAttribute("aria-autocomplete", "list");
     text.setAttribute("aria-controls", list.id);
     text.addEventListener("input", () => this.#look());
@@ -42,7 +44,6 @@ export class Mentions {
 
   close() {
     this.list.hidden = true;
-    this.text.setAttribute("aria-expanded", "false");
     this.text.removeAttribute("aria-activedescendant");
   }
 
@@ -84,7 +85,6 @@ export class Mentions {
       one.description
         ? element("span", { class: "soft small clip", dir: "auto" }, one.description) : ""))));
     this.list.hidden = false;
-    this.text.setAttribute("aria-expanded", "true");
     this.text.setAttribute("aria-activedescendant", `mention-${this.at}`);
     this.list.children[this.at].scrollIntoView({ block: "nearest" });
   }

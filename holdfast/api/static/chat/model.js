@@ -30,9 +30,14 @@ export class Chat {
   // `onChange` gets the set of ids that changed, or null for all.
   constructor(onChange) {
     this.onChange = () => undefined;
-    this.sent = new Map(Object.entries(readKept("unsent") ?? {}));
+    this.sent = new Map();
     this.open("");
     this.onChange = onChange;
+  }
+
+  // Read the messages that this person could not send.
+  readUnsent() {
+    this.sent = new Map(Object.entries(readKept("unsent") ?? {}));
   }
 
   // Show another conversation. Its messages come with the next refresh. The server does not know a

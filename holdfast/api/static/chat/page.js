@@ -214,6 +214,7 @@ async function listAgents() {
 // The page offers what the role allows, and nothing else.
 async function offerWhatIsAllowed() {
   await shell.start();
+  chat.readUnsent();
   const { role, isKnown } = shell.session;
   const mayWrite = role !== "read";
   byId("composer").hidden = !mayWrite;
@@ -251,15 +252,25 @@ const stream = new Stream({
   onState: (state) => {
     shell.setConnection(state);
     if (state === "live") {
-      listAgents();
-      sidebar.refresh();
-      following.catchUp();
-      // Messages that could not be sent for lack of a connection go without a click.
-      [...chat.sent.values()].filter((one) => one.state === "unsent" && !one.isRefused)
-        .forEach(sendAgain);
+      goOn();
     }
   },
 });
+
+async function goOn() {
+  // Another tab may have logged somebody else in: that person's page has other texts.
+  const session = await attempt(() => ask("/api/session"));
+  if (session && session.name !== shell.session.name) {
+    location.reload();
+    return;
+  }
+  listAgents();
+  sidebar.refresh();
+  following.catchUp();
+  // Messages that could not be sent for lack of a connection go without a click.
+  [...chat.sent.values()].filter((one) => session && one.state === "unsent" && !one.isRefused)
+    .forEach(sendAgain);
+}
 
 function step(by) {
   const rows = sidebar.order;

@@ -42,10 +42,14 @@ export class SearchResults {
   }
 
   #onKey(event) {
-    if (event.key === "Escape" && this.input.value) {
-      event.stopPropagation();
-      this.input.value = "";
-      this.onEmpty();
+    if (event.key === "Escape") {
+      // The shortcut, which stops the answer, leaves out what is prevented.
+      event.preventDefault();
+      if (this.input.value) {
+        event.stopPropagation();
+        this.input.value = "";
+        this.onEmpty();
+      }
     } else if (event.key === "ArrowDown" || event.key === "Enter") {
       event.preventDefault();
       const first = this.list.querySelector("a.conversation");

@@ -2,6 +2,7 @@
 
 import { ask, Refused } from "../ask.js";
 import { element } from "../dom.js";
+import { copyText } from "../overlay.js";
 import { duration, elapsed, moment } from "./format.js";
 import { confirmAction, toast } from "./forms.js";
 import { askAssumption } from "./dead_actions.js";
@@ -156,10 +157,8 @@ class MessagePage {
       offer(discard, "Discard", () => this.discard()),
       offer(replay, "Replay", () => this.replay()),
       action(page.session, {
-        label: "Copy as curl", needed: "read", onclick: async () => {
-          await navigator.clipboard.writeText(curlOf(event));
-          toast("Command copied");
-        },
+        label: "Copy as curl", needed: "read",
+        onclick: () => copyText(curlOf(event), "Command copied"),
       }),
     ];
   }
@@ -223,10 +222,7 @@ function conversationOf(lines, event) {
 function rawCard(event) {
   const text = JSON.stringify(event.raw, null, 2);
   const copy = element("button", {
-    type: "button", class: "button small", onclick: async () => {
-      await navigator.clipboard.writeText(text);
-      toast("JSON copied");
-    },
+    type: "button", class: "button small", onclick: () => copyText(text, "JSON copied"),
   }, "Copy");
   return card("Payload as stored", [element("pre", { class: "raw", tabindex: "0" }, text)],
     { actions: [copy] });

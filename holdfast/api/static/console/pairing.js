@@ -36,16 +36,16 @@ function requestRow(page, refresher) {
         },
       }),
       action(page.session, {
-        label: "Refuse", name: request.code, onclick: () => revoke(request, refresher()),
+        label: "Refuse", name: request.code, onclick: () => revoke(request, "Refuse", refresher()),
       }),
     ],
   ]);
 }
 
-async function revoke({ channel, senderId, sender }, refresher) {
-  const title = `Refuse ${sender || senderId}?`;
+async function revoke({ channel, senderId, sender }, verb, refresher) {
+  const title = `${verb} ${sender || senderId}?`;
   const text = "Their next message is a stranger's again.";
-  await confirmAction({ title, text, confirm: "Refuse", tone: "danger" },
+  await confirmAction({ title, text, confirm: verb, tone: "danger" },
     () => ask("/api/pairing/revoke", { method: "POST", body: { channel, senderId } }));
   await refresher.now();
 }
@@ -54,7 +54,7 @@ function personRow(page, refresher) {
   return (one) => tableRow(PEOPLE, [
     person(one), badge(one.channel), moment(one.approvedAt), one.approvedBy ?? "–",
     action(page.session, {
-      label: "Revoke", name: one.senderId, onclick: () => revoke(one, refresher()),
+      label: "Revoke", name: one.senderId, onclick: () => revoke(one, "Revoke", refresher()),
     }),
   ]);
 }

@@ -2,6 +2,7 @@
 
 import { ask } from "../ask.js";
 import { element } from "../dom.js";
+import { copyText } from "../overlay.js";
 import { moment } from "./format.js";
 import { confirmAction, formDialog, toast } from "./forms.js";
 import {
@@ -64,10 +65,7 @@ async function create(fields) {
 // The secret is shown once, in the page, until the person has taken it.
 function showSecret(box, { name, token }) {
   const copy = element("button", {
-    type: "button", class: "button small", onclick: async () => {
-      await navigator.clipboard.writeText(token);
-      toast("Token copied");
-    },
+    type: "button", class: "button small", onclick: () => copyText(token, "Token copied"),
   }, "Copy");
   box.replaceChildren(element("div", { class: "secret", role: "status" },
     element("p", {}, element("strong", {}, `Token of ${name}. `),
