@@ -52,26 +52,30 @@ FURTHER_ENGINES = {
 and migrations on PostgreSQL 15, too."""
 
 
-SHARED_ENGINES = ("sqlite", "postgres")
-"""Engines of the tests above the stores.
+SHARED = {
+    ("sqlite", "postgres"): (
+        "agents",
+        "api",
+        "browser",
+        "channels",
+        "cli",
+        "consumers",
+        "contract/channels",
+        "contract/http",
+        "crash",
+        "memory",
+        "process",
+        "queue",
+        "routing",
+    ),
+    ("postgres", "timescale"): ("conformance", "transfer"),
+    ("postgres15", "timescale"): ("race", "store"),
+}
+"""Folders whose tests share two engines.
 
-`make test` runs each of them on one of these, about half of them on each, and `make chaos` on the
-other one, too: the stores behave alike, as the suite of the stores shows on all engines."""
-
-SHARED = (
-    "agents",
-    "api",
-    "browser",
-    "channels",
-    "cli",
-    "consumers",
-    "contract/channels",
-    "contract/http",
-    "memory",
-    "queue",
-    "routing",
-)
-"""Folders with tests above the stores."""
+`make test` runs each of their tests on one of both, about half of them on each, and `make chaos` on
+the other one, too. What is tested there hardly depends on the engine; for the stores themselves,
+the engines are two servers with the same SQL."""
 
 FIRST = (
     ("browser", "deploy", "packaging"),
@@ -148,28 +152,32 @@ def pytest_runtest_makereport() -> Generator[None, Any, None]:
 def _on_further_engines(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """Return the tests that only `make chaos` runs, for the engine that they run on."""
     further: set[pytest.Item] = set()
-    shared: dict[str, dict[str, pytest.Item]] = {}
+    shared: dict[tuple[str, tuple[str, ...]], dict[str, pytest.Item]] = {}
     for item in items:
         engine, path = _engine(item), item.path.relative_to(ROOT)
         if engine in FURTHER_ENGINES.get(path.parent.as_posix(), ()):
             further.add(item)
-        elif engine in SHARED_ENGINES and path.as_posix().startswith(SHARED):
-            shared.setdefault(item.nodeid.replace(engine, ""), {})[engine] = item
-    for name, by_engine in shared.items():
-        engine = _chosen_engine(name, next(iter(by_engine.values())))
-        if engine in by_engine:
-            further.update(item for one, item in by_engine.items() if one != engine)
+        elif engine in (engines := _shared_engines(path)):
+            name = item.nodeid.replace(engine, engines[0])
+            shared.setdefault((name, engines), {})[engine] = item
+    for (name, engines), by_engine in shared.items():
+        chosen = engines[zlib.crc32(name.encode()) % len(engines)]
+        if any(_is_platform_only(item) for item in by_engine.values()):
+            chosen = "sqlite"
+        if chosen in by_engine:
+            further.update(item for engine, item in by_engine.items() if engine != chosen)
     return further
+
+
+def _shared_engines(path: Path) -> tuple[str, ...]:
+    return next((one for one, names in SHARED.items() if path.as_posix().startswith(names)), ())
+
+
+def _is_platform_only(item: pytest.Item) -> bool:
+    return bool(getattr(getattr(item, "function", None), "is_platform_only", False))
 
 
 def _engine(item: pytest.Item) -> str:
     called = getattr(item, "callspec", None)
     given = [] if called is None else called.params.values()
     return next((one for one in given if isinstance(one, str) and one in ENGINES), "")
-
-
-def _chosen_engine(name: str, item: pytest.Item) -> str:
-    """Choose the engine on which `make test` runs a test, the same on every machine."""
-    if getattr(getattr(item, "function", None), "is_platform_only", False):
-        return "sqlite"
-    return SHARED_ENGINES[zlib.crc32(name.encode()) % len(SHARED_ENGINES)]

@@ -71,8 +71,15 @@ command = {command}
 
 
 @both_engines
-@pytest.mark.parametrize("is_mcp", [False, True], ids=["function", "mcp"])
-@pytest.mark.parametrize("is_own", [False, True], ids=["llm", "own"])
+@pytest.mark.parametrize(
+    ("is_own", "is_mcp"),
+    [
+        pytest.param(False, True, id="llm-mcp"),
+        pytest.param(True, False, id="own-function"),
+        pytest.param(False, False, id="llm-function", marks=pytest.mark.chaos),
+        pytest.param(True, True, id="own-mcp", marks=pytest.mark.chaos),
+    ],
+)
 async def test_killed_in_its_third_tool_call_the_next_worker_makes_only_the_missing_requests(
     database_url: str, tmp_path: Path, is_own: bool, is_mcp: bool
 ) -> None:
