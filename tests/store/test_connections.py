@@ -31,6 +31,15 @@ async def test_a_cancelled_wait_for_a_connection_stays_cancelled(databases: Data
                 )
 
 
+async def test_a_lone_caller_keeps_to_one_session(databases: Databases) -> None:
+    session = "select pg_backend_pid(), pg_sleep(0.05)"
+    with databases.fresh("postgres") as url:
+        async with Connections(url, clock=None, size=3) as connections:
+            at_once = await asyncio.gather(*[connections.value(session) for _ in range(3)])
+            alone = {await connections.value("select pg_backend_pid()") for _ in range(6)}
+    assert (len(set(at_once)), len(alone)) == (3, 1)
+
+
 async def test_a_cancellation_that_meets_an_error_of_the_server_stays_one() -> None:
     async def ask() -> None:
         with translate_errors():
