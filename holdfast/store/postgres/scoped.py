@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.queue.event import Event, FinishedEvent
+from holdfast.queue.pages import Page
+from holdfast.store.payload import storable
 from holdfast.store.postgres.rows import event_of, finished_of
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.readable import make_readable
@@ -36,16 +38,29 @@ SERVER = (
 )
 
 
+def _storable(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters with their texts as they would be stored: no text contains NUL here."""
+    return {
+        name: storable(value) if isinstance(value, (str, list)) else value
+        for name, value in params.items()
+    }
+
+
 def postgres_dialect(store: PostgresStore) -> Dialect:
     async def rows(statement: str, params: dict[str, Any]) -> Sequence[Any]:
-        return await store.connections.rows(statement, params)
+        return await store.connections.rows(statement, _storable(params))
+
+    async def page(
+        statement: str, params: dict[str, Any], limit: int, most_bytes: int | None
+    ) -> Page[tuple[Any, ...]]:
+        return await store.connections.page(statement, _storable(params), limit, most_bytes)
 
     return Dialect(
         schema="agent.",
         mark="%({})s",
         conditions=CONDITIONS,
         rows=rows,
-        page=store.connections.page,
+        page=page,
         ids="id = any (%(ids)s::int8[])",
         like="ilike",
         lane_order="id + 0",
