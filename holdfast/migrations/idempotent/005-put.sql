@@ -141,18 +141,11 @@ declare
     _id int8 := nextval('agent.event_id_seq');
     _head bool;
 begin
-    -- Not by agent.keep_key: each call of a function with a pinned search_path has its price.
-    if _message_id is not null then
-        insert into agent.message_key (queue, message_id, event_id, seen_at)
-        values (_queue, _message_id, _id, _now)
-        on conflict do nothing;
-        if not found then
-            return;
-        end if;
+    if not agent.keep_key(_queue, _message_id, _id) then
+        return;
     end if;
     _lane := case when _vt > _now then null else _lane end;
-    perform pg_advisory_xact_lock(1214803016, agent.lane_bucket(_queue, _lane))
-    where _lane is not null;
+    perform pg_advisory_xact_lock(1214803016, agent.lane_bucket(_queue, _lane));
     perform set_config('holdfast.lanes', 'held', true);
     -- Insert it as the head first: if there is one, the unique index of lanes refuses a second one.
     -- This needs no query, whose plan could go wrong.
