@@ -67,6 +67,8 @@ def test_a_mention_and_the_message_that_it_is_have_one_id() -> None:
         {"user": "USLACKBOT", "type": "message", "channel_type": "im"},
         {"ts": None},
         {"channel": None},
+        {"channel": "C" * 3000},
+        {"thread_ts": "1" * 3000},
     ],
 )
 def test_messages_to_others_are_ignored(changed: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ MESSAGE_SUBTYPES = (None, "file_share", "thread_broadcast", "bot_message")
 CHANGED, DELETED, TOMBSTONE = "message_changed", "message_deleted", "tombstone"
 """Subtypes that report an edit or a deletion; a thread keeps a tombstone of its first message."""
 SLACKBOT = "USLACKBOT"
+LONGEST_ID = 255
 SENDER_TEAMS = ("user_team", "source_team", "team")
 """Keys that may hold the workspace of a message's sender."""
 _MENTION = re.compile(r"<@([A-Z0-9]++)(?:\|[^<>]*+)?>[:,]?[ \t]*+")
@@ -96,6 +97,10 @@ def message_of(body: Payload, bot: Bot, permissions: Permissions) -> NewEvent | 
     if not permissions.external and bot.is_external(event, is_shared):
         return None
     team = event.get("team") or body.get("team_id")
+    ids = (team, event["channel"], event["ts"], event.get("thread_ts"), event.get("user"))
+    # Not an id of Slack. PostgreSQL could not index it, and Slack would send the event again.
+    if any(len(str(id)) > LONGEST_ID for id in ids):
+        return None
     message_id = message_id_of(team, event["channel"], event["ts"])
     event_ts = platform_time(event.get("event_ts"))
     return NewEvent(event=event, message_id=message_id, event_ts=event_ts)
