@@ -157,6 +157,8 @@ def _on_further_engines(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         engine, path = _engine(item), item.path.relative_to(ROOT)
         if engine in FURTHER_ENGINES.get(path.parent.as_posix(), ()):
             further.add(item)
+        elif item.get_closest_marker("each_engine"):
+            continue
         elif engine in (engines := _shared_engines(path)):
             name = item.nodeid.replace(engine, engines[0])
             shared.setdefault((name, engines), {})[engine] = item
