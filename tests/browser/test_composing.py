@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, CDPSession, Page, ViewportSize, expect
+from playwright.async_api import Browser, CDPSession, Page, Route, ViewportSize, expect
 
 from tests.browser.pages import exchanges, is_live, opened, say
 from tests.browser.server import Server
+from tests.steps import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -213,6 +214,34 @@ async def test_a_thousand_lines_scroll_without_a_long_task_and_jump_to_the_newes
     await jump.click()
     await expect(last).to_be_in_viewport()
     await expect(jump).to_be_hidden()
+
+
+async def test_messages_stay_in_order_and_seen_answers_are_not_new_if_clocks_differ(
+    page: Page,
+) -> None:
+    read = 0
+
+    async def a_minute_ahead(route: Route) -> None:
+        nonlocal read
+        if read == 6:
+            return await route.abort()
+        answer = await route.fetch()
+        rows = [row | {"timestamp": row["timestamp"] + 60_000} for row in await answer.json()]
+        await route.fulfill(response=answer, json=rows)
+        read = len({row["messageId"] for row in rows})
+
+    await page.route("**/api/conversations/*/messages?*", a_minute_ahead)
+    for nth in range(6):
+        await say(page, f"line {nth}")
+        await exchanges(page, nth + 1)
+    await until(lambda: read == 6)
+    for nth in range(6, 12):
+        await say(page, f"line {nth}")
+    await exchanges(page, 12)
+    said = await page.locator(".bubble.mine").all_text_contents()
+    assert said == [f"line {nth}" for nth in range(12)]
+    await page.locator("#log").evaluate("node => { node.scrollTop = 0; }")
+    await expect(page.get_by_role("button", name="Jump to newest")).to_be_visible()
 
 
 async def test_a_new_answer_below_is_counted_and_does_not_move_the_page(

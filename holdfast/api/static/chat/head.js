@@ -6,7 +6,7 @@ import { askForText } from "../overlay.js";
 export class Head {
   constructor({ shell, chat, view, sidebar }) {
     Object.assign(this, { shell, chat, view, sidebar });
-    this.seenAt = 0;
+    this.seen = null;
     byId("newest").addEventListener("click", () => view.toEnd());
     byId("rename").addEventListener("click", () => this.rename());
     this.more = iconButton("more", "Conversation actions", () => this.#menu(), {
@@ -43,6 +43,7 @@ export class Head {
   // Remember how much was unread: it is read as soon as it is shown.
   open() {
     this.unread = this.row?.unread ?? 0;
+    this.seen = null;
     this.show();
   }
 
@@ -86,10 +87,20 @@ export class Head {
     }
   }
 
-  // The answers that came since the end was last in view.
+  // How many answers came since the end was last in view. They are counted, as the time of an answer
+  // is another one in the status of its message than in the lines of the conversation.
   get #missed() {
-    const times = this.chat.messages.flatMap(({ answers }) => answers.map(({ at }) => at ?? 0));
-    return times.filter((at) => at > this.seenAt).length;
+    const { messages } = this.chat;
+    return messages.reduce((sum, { id, at, answers }) => {
+      const seen = this.seen.get(id) ?? (at > this.seenTo ? 0 : answers.length);
+      return sum + Math.max(0, answers.length - seen);
+    }, 0);
+  }
+
+  #noteSeen() {
+    const { messages } = this.chat;
+    this.seen = new Map(messages.map(({ id, answers }) => [id, answers.length]));
+    this.seenTo = messages.at(-1)?.at ?? 0;
   }
 
   #showCount(count) {
@@ -100,9 +111,8 @@ export class Head {
 
   showEnd(isAtEnd) {
     const { messages } = this.chat;
-    if (isAtEnd) {
-      const last = messages.slice(-3).flatMap(({ answers }) => answers);
-      this.seenAt = Math.max(0, ...last.map(({ at }) => at ?? 0));
+    if (isAtEnd || !this.seen?.size) {
+      this.#noteSeen();
     }
     const missed = isAtEnd ? 0 : this.#missed;
     byId("newest").hidden = isAtEnd || !messages.length;

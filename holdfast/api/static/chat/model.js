@@ -145,7 +145,7 @@ export class Chat {
     )));
     for (const message of this.sent.values()) {
       if (message.conversation === this.conversation && !found.has(message.id)) {
-        found.set(message.id, { ...message, answers: [] });
+        found.set(message.id, { ...message, answers: [], isWithoutLine: true });
         replaced.add(message.edits ?? message.regenerates);
       }
     }
@@ -155,8 +155,14 @@ export class Chat {
         this.byId.set(message.id, { ...message, ...this.progress.get(message.id) });
       }
     }
-    this.list = [...this.byId.values()].sort((one, other) => one.at - other.at);
+    this.list = [...this.byId.values()].sort(this.#inOrder);
     this.onChange(changedOf());
+  }
+
+  // By the clock of the server. The clock here may differ: messages that have no line yet come last.
+  #inOrder(one, other) {
+    const isNew = ({ isWithoutLine, state }) => isWithoutLine === true && state !== "unsent";
+    return isNew(one) - isNew(other) || one.at - other.at;
   }
 
   // A message that this page sends stays here until the server has it.
@@ -333,7 +339,6 @@ function addAnswer(known, line) {
 function questionOf(line) {
   return {
     id: line.messageId,
-    lineId: line.id,
     text: line.message,
     at: line.timestamp,
     state: STATES[line.status],
