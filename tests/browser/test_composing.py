@@ -224,7 +224,8 @@ async def test_messages_stay_in_order_and_seen_answers_are_not_new_if_clocks_dif
     async def a_minute_ahead(route: Route) -> None:
         nonlocal read
         if read == 6:
-            return await route.abort()
+            await route.abort()
+            return
         answer = await route.fetch()
         rows = [row | {"timestamp": row["timestamp"] + 60_000} for row in await answer.json()]
         await route.fulfill(response=answer, json=rows)
