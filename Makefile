@@ -53,7 +53,7 @@ bench-peers: .venv/.dev .venv-peers/.done ## Holdfast beside other queues, on th
 	$(BIN)/python -m bench.peers $(ARGS)
 
 chaos: .venv/.dev ## the long fault runs, and tests on further engines
-	@$(call run_marks,"chaos" $(if $(filter -m,$(ARGS)),,"further_engine -n 4"))
+	@$(call run_marks,"chaos" $(if $(filter -m,$(ARGS)),,"further -n 4"))
 
 mutants: .venv/.dev ## one-line faults, each of which a test must notice
 	$(BIN)/python tools/mutants $(ARGS)

@@ -101,8 +101,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     for item in items:
         if limit := _time_limit(item):
             item.add_marker(pytest.mark.timeout(limit))
-    for item in _on_further_engines(items):
-        item.add_marker(pytest.mark.further_engine)
+    further = _on_further_engines(items)
+    for item in further | _further_cases([item for item in items if item not in further]):
+        item.add_marker(pytest.mark.further)
     yield
     if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
         items[:] = _in_shares(items, workers)
@@ -169,6 +170,21 @@ def _on_further_engines(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         if chosen in by_engine:
             further.update(item for engine, item in by_engine.items() if engine != chosen)
     return further
+
+
+def _further_cases(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of sweeps that only `make chaos` runs."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sweep") and not item.get_closest_marker("chaos"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {item for sweep in cases.values() for nth, item in enumerate(sweep) if nth % _step(item)}
+
+
+def _step(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("sweep")
+    assert marker is not None
+    return int(marker.args[0])
 
 
 def _shared_engines(path: Path) -> tuple[str, ...]:

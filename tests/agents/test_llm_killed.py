@@ -70,6 +70,7 @@ command = {command}
 """
 
 
+@pytest.mark.sweep(2)
 @both_engines
 @pytest.mark.parametrize(
     ("is_own", "is_mcp"),

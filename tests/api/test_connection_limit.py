@@ -94,6 +94,7 @@ ATTACKS: dict[str, Callable[[int], bytes]] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_issue_13_6_1000_connections_that_drip_lock_nobody_out(
     settings: Settings, attack: str
@@ -129,6 +130,7 @@ async def slowest_health(port: int, count: int) -> float:
     return slowest
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("attack", ["a body after their 401", "a head"])
 async def test_health_and_readiness_are_answered_within_2_s_while_1000_strangers_drip(
     settings: Settings, attack: str

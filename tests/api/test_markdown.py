@@ -172,6 +172,7 @@ REPEATED: dict[str, Callable[[int], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("unit", REPEATED, ids=repr)
 def test_the_time_to_render_is_linear_in_the_text(unit: str) -> None:
     assert superlinear(to_html, REPEATED[unit]) == ""

@@ -88,6 +88,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, 
         assert "a request failed" not in running.log
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("method", "path", "mode"), CASES)
 def test_the_document_is_true(
     server: tuple[Running, str], method: str, path: str, mode: GenerationMode

@@ -42,6 +42,7 @@ DIALOGS = {
 LONG = "a-very-long-word-without-any-break-" * 8
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", ["desktop", "phone"])
 async def test_every_page_has_names_contrast_and_fits(

@@ -152,6 +152,7 @@ SIGNS = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("path", SIGNS)
 async def test_a_hundred_frames_a_second_leave_the_page_responsive(
     browser: Browser, admin: Operator, path: str

@@ -99,6 +99,7 @@ async def kill_and_look(
     check_effects(Effects(folder / "effects").lines(), point)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("point", AT)
 async def test_every_tab_shows_one_whole_answer_after_a_kill(

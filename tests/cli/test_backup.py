@@ -58,6 +58,7 @@ def test_a_backup_overwrites_a_file_only_with_force(shell: Shell, tmp_path: Path
     assert there.read_bytes().startswith(b"SQLite format 3")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
 def test_a_backup_onto_the_database_itself_is_refused(shell: Shell, end: str) -> None:
     home = shell.folder / ".holdfast"

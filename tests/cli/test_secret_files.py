@@ -73,6 +73,7 @@ def test_every_secret_can_be_in_a_file(shell: Shell, name: str) -> None:
         assert shell.out("send", f"@asked {name}", "--wait") == "precious\n"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -136,6 +136,7 @@ def check_effects(lines: list[str], point: str) -> Counter[str]:
     return effects
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"], indirect=True)
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_worker_that_dies_while_it_streams_leaves_one_whole_answer(

@@ -48,12 +48,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a new virtual environment with the wheel and the pinned core, no extras."""
     folder = tmp_path_factory.mktemp("venv")
-    venv.create(folder, with_pip=True)
-    pip = [str(folder / "bin/python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    venv.create(folder)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "--quiet"]
+    install = [*pip, "install", "--disable-pip-version-check", "--no-deps", "--no-compile"]
     core = str(ROOT / "requirements-core.txt")
     [wheel] = packages.glob("*.whl")
     for what in (["--require-hashes", "-r", core], [str(wheel)]):
-        subprocess.run([*pip, "install", "--no-deps", *what], check=True, capture_output=True)
+        subprocess.run([*install, *what], check=True, capture_output=True)
     subprocess.run([*pip, "check"], check=True, capture_output=True)
     return folder / "bin"
 

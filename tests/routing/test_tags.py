@@ -163,6 +163,7 @@ LONG = [
 ]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("piece", LONG)
 def test_the_time_to_find_tags_is_linear_in_the_text(piece: str) -> None:
     times = [

@@ -204,6 +204,7 @@ def measure_at(url: str, shape: str, count: int, statistics: str) -> dict[str, R
             return {"fresh": measure(fresh), "old": measure(old)}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("shape", LANES)
 @pytest.mark.parametrize(("postgres_engine", "statistics"), CASES, indirect=["postgres_engine"])
 def test_a_call_reads_at_most_twice_as_much_at_a_hundred_times_the_backlog(

@@ -27,7 +27,7 @@ def make_chaos(folder: Path, selected: str, status: int = 0, args: str = "") -> 
     return done.returncode, len((folder / "pytest.calls").read_text().splitlines())
 
 
-@pytest.mark.parametrize("selected", ["chaos", "further_engine"])
+@pytest.mark.parametrize("selected", ["chaos", "further"])
 def test_make_chaos_succeeds_if_one_set_has_no_selected_test(tmp_path: Path, selected: str) -> None:
     assert make_chaos(tmp_path, selected) == (0, 2)
 
@@ -35,7 +35,7 @@ def test_make_chaos_succeeds_if_one_set_has_no_selected_test(tmp_path: Path, sel
 def test_make_chaos_fails_if_nothing_is_selected_or_a_test_fails(tmp_path: Path) -> None:
     assert make_chaos(tmp_path, "neither")[0] != 0
     assert make_chaos(tmp_path, "chaos", status=1)[0] != 0
-    assert make_chaos(tmp_path, "further_engine", status=1)[0] != 0
+    assert make_chaos(tmp_path, "further", status=1)[0] != 0
 
 
 def test_make_chaos_runs_another_mark_once(tmp_path: Path) -> None:
