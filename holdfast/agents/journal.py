@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import EffectUnknown, HoldfastError, LeaseLost, StepError, StoreUnavailable
 from holdfast.message import Payload
+from holdfast.queue.event import Event
 from holdfast.queue.journal import Journal, JournalEntry, JournalTable, Step, Write
 from holdfast.queue.outcome import Dead, Done, Outcome
 from holdfast.queue.settler import retry_through_outage
@@ -81,8 +82,6 @@ class TurnJournal:
     visible_length: Callable[[str], int] = len
     """Returns how much of a text can be shown before its end is known."""
     preview: AnswerPreview | None = None
-    send_question: SendQuestion | None = None
-    """None if the channel of the message has no buttons."""
     turn: Turn | None = None
     """The turn as the agent has it."""
     has_ended = False
@@ -98,6 +97,7 @@ class TurnJournal:
         agent: str,
         frames: Callable[[LeasedTurn], TurnFrames | None] | None = None,
         *,
+        question_sender: Callable[[Event], SendQuestion | None] = lambda _: None,
         leave_lane: bool = False,
     ) -> None:
         self.store = store
@@ -108,6 +108,7 @@ class TurnJournal:
         """Whether other messages of the lane go on while the turn waits."""
         self._began_at = time.monotonic()
         self._build_frames = frames
+        self._question_sender = question_sender
 
     @cached_property
     def steps(self) -> Steps:
@@ -133,6 +134,11 @@ class TurnJournal:
     @cached_property
     def frames(self) -> TurnFrames | None:
         return None if self._build_frames is None else self._build_frames(self.leased)
+
+    @property
+    def send_question(self) -> SendQuestion | None:
+        """Sends a question of this turn; None if the channel of the message has no buttons."""
+        return self._question_sender(self.leased.primary)
 
     @cached_property
     def _background(self) -> set[asyncio.Task[None]]:

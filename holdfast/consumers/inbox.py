@@ -128,12 +128,19 @@ class Worker:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
         if leased.primary.event.get("kind") == ROOM and len(leased.events) == 1:
             await self._store.gather(leased, ROOM_BATCH)
-        end = await check_limits(self._store, leased)
-        if end is not None:
-            return end
-        journal = TurnJournal(self._store, leased, name, self.frames, leave_lane=hosted.leave_lane)
+        if leased.primary.hops or len(leased.events) > 1:
+            end = await check_limits(self._store, leased)
+            if end is not None:
+                return end
+        journal = TurnJournal(
+            self._store,
+            leased,
+            name,
+            self.frames,
+            question_sender=self._question_sender,
+            leave_lane=hosted.leave_lane,
+        )
         journal.visible_length = self._visible[name]
-        journal.send_question = self._question_sender(leased.primary)
         turn = Turn(leased, name, journal=journal, read_history=self._history)
         return await journal.run(self._within_limits(hosted, turn))
 
@@ -173,14 +180,19 @@ class Worker:
 
     async def _ask(self, hosted: HostedAgent, turn: Turn, channel: Channel | None) -> Outcome:
         readable = turn if channel is None else await _readable_turn(channel, turn)
-        given = await self._hooks.apply_incoming(self._with_uploads(readable))
-        if isinstance(given, Done):
-            return Done(tuple(turn.emitted), _user_lines(turn))
-        if not isinstance(given, Turn):
-            return given
+        given = self._with_uploads(readable)
+        if self._hooks.incoming:
+            kept = await self._hooks.apply_incoming(given)
+            if isinstance(kept, Done):
+                return Done(tuple(turn.emitted), _user_lines(turn))
+            if not isinstance(kept, Turn):
+                return kept
+            given = kept
         if hosted.recall is not None:
             await hosted.recall.remind(given)
-        answer = await self._hooks.apply_outgoing(given, await _answer(hosted.agent, given))
+        answer = await _answer(hosted.agent, given)
+        if self._hooks.outgoing:
+            answer = await self._hooks.apply_outgoing(given, answer)
         if given is turn:
             return await self._outcome(turn, answer)
         # History keeps the messages as written, not as hooks changed them.
@@ -221,9 +233,10 @@ class Worker:
 
     def _channel(self, turn: Turn) -> Channel | None:
         """Return the channel of a message; None if a teammate or a schedule sent it."""
-        if not self._channels or turn.from_agent is not None or SCHEDULE in turn.event:
+        channel = self._channels.get(turn.channel)
+        if channel is None or turn.from_agent is not None or SCHEDULE in turn.event:
             return None
-        return self._channels.get(turn.channel)
+        return channel
 
     async def _outcome(self, turn: Turn, answer: object) -> Outcome:
         """Return the outcome of an answer, whose type a user's agent may get wrong."""

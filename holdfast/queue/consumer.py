@@ -265,6 +265,8 @@ class Consumer:
                 return 0
             self._drop_claimed_again(turns)
             self._lost_claims.note_claimed(turns)
+            if turns:
+                self._idle.clear()
             for turn in turns:
                 turn.until = until
                 slot = turn.primary.target or unnamed
@@ -273,11 +275,16 @@ class Consumer:
         return len(turns)
 
     def _hold(self, held: HeldTurn) -> None:
-        self._idle.clear()
         self._held.add(held)
         self.slots.take(held.slot)
         held.span = self._metrics.record_claim(held.turn, held.since)
-        self._waiting.setdefault(held.slot, deque()).append(held)
+        self._wait_for_slot(held)
+
+    def _wait_for_slot(self, held: HeldTurn) -> None:
+        waiting = self._waiting.get(held.slot)
+        if waiting is None:
+            waiting = self._waiting[held.slot] = deque()
+        waiting.append(held)
 
     def _start_waiting(self) -> None:
         """Start claimed turns for which there are slots; the others wait for one."""
@@ -311,7 +318,7 @@ class Consumer:
         except StoreUnavailable as error:
             log.warning(Entry(RELEASE_FAILED, queue=self.policy.queue, error=error))
             for held in self._held.intersection(late):
-                self._waiting.setdefault(held.slot, deque()).append(held)
+                self._wait_for_slot(held)
             self._start_waiting()
             return
         for held in late:
@@ -341,11 +348,12 @@ class Consumer:
         if held not in self._held:
             # The lease was lost and the handler ignored its cancellation: its slot is free already.
             return
-        if isinstance(outcome, Retry | Dead):
+        if isinstance(outcome, (Retry, Dead)):
             self._metrics.record_failure(held.turn, outcome, held.group.max_attempts, raised)
         held.outcome = self.policy.with_backoff(held.turn, outcome)
         self.slots.finish(held.slot, time.monotonic() - started_at)
-        self._start_waiting()
+        if self._waiting:
+            self._start_waiting()
         self._settler.add(held)
         self.wake.set()
 
@@ -367,7 +375,8 @@ class Consumer:
                 is_running=held.task is not None,
                 is_finished=held.outcome is not None,
             )
-            self._start_waiting()
+            if self._waiting:
+                self._start_waiting()
         self._has_settled = True
         if not self._held:
             self._idle.set()

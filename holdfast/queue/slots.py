@@ -105,8 +105,9 @@ class Slots:
     def _allow_ahead(self, name: str, turns: int) -> None:
         # While the total may be scarce, turns claimed ahead would keep other names waiting.
         turns = 0 if self._may_be_scarce else min(turns, MOST_AHEAD)
-        self._all_ahead += turns - self._ahead[name]
-        self._ahead[name] = turns
+        if turns != self._ahead[name]:
+            self._all_ahead += turns - self._ahead[name]
+            self._ahead[name] = turns
 
     def free(self, name: str) -> int:
         """Return how many turns of a name may be claimed now, regardless of the total."""

@@ -32,10 +32,12 @@ async def fetch_uploads(root: Path, payloads: Sequence[Payload]) -> list[Path]:
 
 def uploads_of(payload: Payload) -> list[Payload]:
     """Return the uploads that a message of ours carries: id, name, size and type of each."""
-    listed = payload.get("files") if payload.get("kind") == "message" else None
+    listed = payload.get("files")
+    if not isinstance(listed, list) or payload.get("kind") != "message":
+        return []
     return [
         file
-        for file in (listed if isinstance(listed, list) else ())
+        for file in listed
         if isinstance(file, dict) and UPLOAD_ID.fullmatch(str(file.get("id")))
     ]
 
