@@ -65,7 +65,7 @@ PEERS = (
         settings={
             "put": "lane and dedup key on each event",
             "default": "holdfast work",
-            "best": "holdfast work --workers 500",
+            "best": "holdfast work --workers 2000",
         },
     ),
     Peer(
@@ -186,7 +186,7 @@ PEERS = (
         settings={
             "put": "lane and dedup key on each event, synchronous = full",
             "default": "holdfast work",
-            "best": "holdfast work --workers 500",
+            "best": "holdfast work --workers 2000",
         },
     ),
     Peer(

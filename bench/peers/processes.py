@@ -23,7 +23,7 @@ from holdfast.testing.databases import Databases
 ENVIRONMENT = Path(os.environ.get("BENCH_PEERS", ROOT / ".venv-peers"))
 """Virtual environment of the peers, with `node_modules` in it; `make bench-peers` creates it."""
 POLL_SECONDS = 0.02
-WORKERS = {"default": (), "best": ("--workers", "500"), "probe": ()}
+WORKERS = {"default": (), "best": ("--workers", "2000"), "probe": ()}
 
 
 def is_installed() -> bool:
