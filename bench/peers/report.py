@@ -29,6 +29,12 @@ import sys
 from importlib.metadata import version
 print(*map(version, sys.argv[1:]))
 """
+CHARTS = ("peers.svg", "peers-growth.svg", "peers-summary.svg")
+SUMMARY = [
+    (case, POSTGRES)
+    for case in ("put by 8 tasks", "drain, default settings", "drain, best settings")
+]
+"""The cases of the chart in the README."""
 TITLES = {POSTGRES: "PostgreSQL", SQLITE: "SQLite"}
 
 
@@ -76,6 +82,9 @@ class Report:
             "peers.json": json.dumps(self.as_json(), indent=2) + "\n",
             "peers.svg": picture.bars(self.measured),
             "peers-growth.svg": picture.growth(self.measured),
+            "peers-summary.svg": picture.bars(
+                [each for each in self.measured if (each.case, each.store) in SUMMARY]
+            ),
             "peers.md": self.markdown(),
         }
         paths = [folder / name for name, content in files.items() if content]
@@ -88,7 +97,7 @@ class Report:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)
         PAGE.write_text(f"{before}{BEGIN}\n{self.markdown()}\n{END}{after}")
-        for name in ("peers.svg", "peers-growth.svg"):
+        for name in CHARTS:
             if (folder / name).exists():
                 (IMAGES / name).write_text((folder / name).read_text())
 
