@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from bench.peers import picture
@@ -80,17 +81,21 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         files = {
             "peers.json": json.dumps(self.as_json(), indent=2) + "\n",
-            "peers.svg": picture.bars(self.measured),
-            "peers-growth.svg": picture.growth(self.measured),
-            "peers-summary.svg": picture.bars(
-                [each for each in self.measured if (each.case, each.store) in SUMMARY]
-            ),
             "peers.md": self.markdown(),
+            **self._charts(),
         }
         paths = [folder / name for name, content in files.items() if content]
         for path in paths:
             path.write_text(files[path.name])
         return paths
+
+    def _charts(self) -> dict[str, str]:
+        summary = [each for each in self.measured if (each.case, each.store) in SUMMARY]
+        return {
+            "peers.svg": picture.bars(self.measured),
+            "peers-growth.svg": picture.growth(self.measured),
+            "peers-summary.svg": picture.bars(summary),
+        }
 
     def publish(self, folder: Path) -> None:
         """Put the tables and charts of a saved run into the docs."""
@@ -114,13 +119,14 @@ class Report:
     def _machine(self) -> str:
         load = f"{min(self.loads.values()):.1f} to {max(self.loads.values()):.1f}"
         minutes = sum(self.seconds.values()) / 60
-        return (
+        found = (
             f"Measured on {datetime.now(UTC):%Y-%m-%d} with `{self.command}`"
             f" (scale {self.scale}, {minutes:.0f} minutes): {os.cpu_count()} cores,"
             f" {_memory()} GB, {platform.platform(terse=True)}, Python {platform.python_version()},"
             f" {', '.join(self.engines)}. Load average after each case: {load}. Medians of the"
             " rounds; the highest rate and the least of any other figure are bold."
         )
+        return fill(found, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def versions(peers: Iterable[Peer]) -> dict[str, str]:

@@ -24,13 +24,7 @@ class FunctionAgent:
         self._is_async = is_async(function)
 
     async def answer(self, turn: Turn) -> Answer:
-        result = (
-            self._function(turn)
-            if self._is_async
-            else await run_in_thread(
-                partial(self._function, turn), agent=turn.agent, event_id=turn.primary.id
-            )
-        )
+        result = self._function(turn) if self._is_async else await self._in_thread(turn)
         if inspect.iscoroutine(result):
             # The usual case; the other checks take ten times as long.
             answer: Answer = await result
@@ -38,6 +32,10 @@ class FunctionAgent:
         if isinstance(result, AsyncIterator):
             return await _write_all(turn, result)
         return await result if inspect.isawaitable(result) else result
+
+    async def _in_thread(self, turn: Turn) -> Answer | Awaitable[Answer] | AsyncIterator[Answer]:
+        call = partial(self._function, turn)
+        return await run_in_thread(call, agent=turn.agent, event_id=turn.primary.id)
 
 
 async def _write_all(turn: Turn, answers: AsyncIterator[Answer]) -> Answer:

@@ -239,8 +239,8 @@ async def test_messages_stay_in_order_and_seen_answers_are_not_new_if_clocks_dif
     for nth in range(6, 12):
         await say(page, f"line {nth}")
     await exchanges(page, 12)
-    said = await page.locator(".bubble.mine").all_text_contents()
-    assert said == [f"line {nth}" for nth in range(12)]
+    texts = await page.locator(".bubble.mine").all_text_contents()
+    assert texts == [f"line {nth}" for nth in range(12)]
     await page.locator("#log").evaluate("node => { node.scrollTop = 0; }")
     await expect(page.get_by_role("button", name="Jump to newest")).to_be_visible()
 

@@ -87,8 +87,8 @@ export class Head {
     }
   }
 
-  // How many answers came since the end was last in view. They are counted, as the time of an answer
-  // is another one in the status of its message than in the lines of the conversation.
+  // How many answers came since the end was last in view. They are counted, since the times of one
+  // answer differ between the status of its message and the lines of the conversation.
   get #missed() {
     const { messages } = this.chat;
     return messages.reduce((sum, { id, at, answers }) => {

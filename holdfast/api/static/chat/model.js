@@ -159,7 +159,7 @@ export class Chat {
     this.onChange(changedOf());
   }
 
-  // By the clock of the server. The clock here may differ: messages that have no line yet come last.
+  // By the clock of the server. As the clock here may differ, messages without a line come last.
   #inOrder(one, other) {
     const isNew = ({ isWithoutLine, state }) => isWithoutLine === true && state !== "unsent";
     return isNew(one) - isNew(other) || one.at - other.at;
