@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Page, Route, expect
 
 from holdfast.store import open_store
 from holdfast.store.pairing import Pairing, open_pairings, request_pairing
@@ -56,6 +56,20 @@ async def test_an_admin_creates_a_token_sees_its_secret_once_and_revokes_it(
     await tab(admin, "audit")
     for act in ("token created", "token revoked"):
         await expect(page.get_by_role("cell", name=act).first).to_be_visible()
+
+
+async def test_lists_go_on_where_a_page_of_the_server_ends(admin: Operator) -> None:
+    async def one_by_one(route: Route) -> None:
+        await route.continue_(url=f"{route.request.url}?limit=1")
+
+    page = await tab(admin, "tokens")
+    for name in ("first", "second", "third"):
+        body = {"name": name, "role": "read"}
+        await ask(page, "POST", "/api/tokens", body)
+    await page.route("**/api/tokens", one_by_one)
+    await page.reload()
+    for name in ("first", "second", "third"):
+        await expect(page.get_by_role("row").filter(has_text=name)).to_be_visible()
 
 
 async def test_a_page_that_may_not_copy_says_so(admin: Operator) -> None:

@@ -33,3 +33,14 @@ export async function askPage(path) {
     rows: content, next: headers.get("x-next-before-id") ?? headers.get("x-next-since-id"),
   };
 }
+
+// A whole list, page by page: the header `Link` of a page names the next one.
+export async function askAll(path) {
+  const rows = [];
+  for (let next = path; next;) {
+    const { content, headers } = await request(next);
+    rows.push(...content);
+    next = /^<([^>]*)>; rel="next"$/.exec(headers.get("link") ?? "")?.[1];
+  }
+  return rows;
+}

@@ -1,6 +1,6 @@
 // Strangers on channels who wait for approval, and people who were approved.
 
-import { ask } from "../ask.js";
+import { ask, askAll } from "../ask.js";
 import { element } from "../dom.js";
 import { moment } from "./format.js";
 import { confirmAction, toast } from "./forms.js";
@@ -69,7 +69,7 @@ export async function openPairing(page, body) {
   );
   const refresher = page.follow({ types: [], every: 5000, work: async () => {
     const [open, approved] = await Promise.all([
-      ask("/api/pairing"), ask("/api/pairing/approved"),
+      askAll("/api/pairing"), askAll("/api/pairing/approved"),
     ]);
     updateRows(asked.body, open, (one) => one.code, requestRow(page, () => refresher));
     updateRows(known.body, approved, (one) => `${one.channel} ${one.senderId}`,

@@ -1,6 +1,6 @@
 // Schedules: messages that agents get at set times.
 
-import { ask } from "../ask.js";
+import { ask, askAll } from "../ask.js";
 import { element } from "../dom.js";
 import { moment } from "./format.js";
 import { confirmAction, formDialog, toast } from "./forms.js";
@@ -154,7 +154,7 @@ export async function openSchedules(page, body) {
     { actions: [addButton(page, () => refresher)], class: "flush" }), runs.node);
   const types = ["message_received", "response_ready", "message_failed"];
   refresher = page.follow({ types, every: 10000, work: async () => {
-    const [schedules] = await Promise.all([ask("/api/schedules"), runs.load()]);
+    const [schedules] = await Promise.all([askAll("/api/schedules"), runs.load()]);
     const shown = schedules.map((one) => ({ ...one, isOpen: one.id === runs.id }));
     updateRows(rows, shown, (one) => one.id, scheduleRow(page, () => refresher));
     list.replaceChildren(schedules.length ? scrollBox(node) : empty("No schedules yet",

@@ -1,6 +1,6 @@
 // Tokens of people and programs, and sessions of browsers.
 
-import { ask } from "../ask.js";
+import { ask, askAll } from "../ask.js";
 import { element } from "../dom.js";
 import { copyText } from "../overlay.js";
 import { moment } from "./format.js";
@@ -111,7 +111,7 @@ export async function openTokens(page, body) {
   });
   body.replaceChildren(secret, card("Tokens", [list], { actions: [add], class: "flush" }));
   refresher = page.follow({ types: [], every: 30000, work: async () => {
-    const tokens = await ask("/api/tokens");
+    const tokens = await askAll("/api/tokens");
     updateRows(rows, tokens, (one) => one.id, tokenRow(page, () => refresher));
     list.replaceChildren(tokens.length ? scrollBox(node) : empty("No tokens yet",
       "Every person and every program should have one of its own, with the least rights it needs.",
@@ -155,7 +155,7 @@ export async function openSessions(page, body) {
   const { node, body: rows } = table("Sessions", SESSIONS);
   body.replaceChildren(card("Sessions of browsers", [scrollBox(node)], { class: "flush" }));
   const refresher = page.follow({ types: [], every: 15000, work: async () => {
-    updateRows(rows, await ask("/api/sessions"), (one) => one.id,
+    updateRows(rows, await askAll("/api/sessions"), (one) => one.id,
       sessionRow(page, () => refresher));
   } });
   await refresher.first();
