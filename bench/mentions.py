@@ -76,7 +76,7 @@ async def slack_burst(engine: Engine, scale: Scale) -> AsyncIterator[Row]:
         took = time.monotonic() - begun
         await asyncio.sleep(1)
         assert answered_in_order(await crowd.answers(), THREADS, EACH)
-    assert not crowd.impatience, crowd.impatience
+    assert not crowd.early_requests, crowd.early_requests
     yield Row(
         store=engine.name,
         what=f"burst of {THREADS * EACH:,} mentions in {THREADS} threads, answered",

@@ -265,7 +265,7 @@ class Feed:
         failures = 0
         while self._watchers:
             try:
-                has_more = await self._look()
+                has_more = await self._read_new()
             except HoldfastError as error:
                 failures += 1
                 if failures == 1:
@@ -278,7 +278,7 @@ class Feed:
                 await self._wake.wait(poll=POLL)
         self._rows, self._held, self._next = [], 0, None
 
-    async def _look(self) -> bool:
+    async def _read_new(self) -> bool:
         """Read once. Returns whether there may be more."""
         if self._next is None:
             [_, self._next] = await self.span()

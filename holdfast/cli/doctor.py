@@ -127,12 +127,12 @@ def _index(settings: Settings) -> Finding:
     from holdfast.store import open_store
     from holdfast.store.memory import open_knowledge
 
-    async def look() -> IndexStatus | None:
+    async def read_progress() -> IndexStatus | None:
         async with open_store(settings.database) as store:
             return await index_progress(store, open_knowledge(store))
 
     try:
-        index = asyncio.run(look())
+        index = asyncio.run(read_progress())
     except HoldfastError as error:
         return Finding("memory", "fail", str(error))
     if index is None:
@@ -154,12 +154,12 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     from holdfast.store import open_store
     from holdfast.store.pauses import describe_pause
 
-    async def look() -> Directory:
+    async def read_directory() -> Directory:
         async with open_store(settings.database) as store:
             return await read(store, configured_routing(settings))
 
     try:
-        directory = asyncio.run(look())
+        directory = asyncio.run(read_directory())
     except HoldfastError as error:
         yield Finding("agents", "fail", str(error))
         return
@@ -320,7 +320,7 @@ def _gaps(settings: Settings) -> Iterator[Finding]:
     from holdfast.settings.channels import installed_channels
     from holdfast.store import open_store
 
-    async def look() -> dict[str, Gap | None]:
+    async def read_gaps() -> dict[str, Gap | None]:
         async with open_store(settings.database) as store:
             known = {name: title for name, (title, _) in BUILT_IN.items()}
             titles = dict.fromkeys(installed_channels()) | known
@@ -330,7 +330,7 @@ def _gaps(settings: Settings) -> Iterator[Finding]:
             }
 
     try:
-        gaps = asyncio.run(look())
+        gaps = asyncio.run(read_gaps())
     except HoldfastError as error:
         yield Finding("gaps", "fail", str(error))
         return

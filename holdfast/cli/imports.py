@@ -91,7 +91,7 @@ def _routing(settings: Settings, *, is_foreign: bool = False) -> Routing:
 
     configured = load_app(settings.app).routing if settings.app else configured_routing(settings)
 
-    async def look() -> Routing:
+    async def read_routing() -> Routing:
         async with open_store(settings.database) as store:
             return (await read(store, configured)).routing
 
@@ -102,7 +102,7 @@ def _routing(settings: Settings, *, is_foreign: bool = False) -> Routing:
         if not is_foreign:
             raise
         is_there = False
-    return asyncio.run(look()) if is_there else configured
+    return asyncio.run(read_routing()) if is_there else configured
 
 
 def _route(routing: Routing) -> Route:

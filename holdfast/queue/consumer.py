@@ -146,7 +146,7 @@ class Consumer:
             await self._pause(random.random() * self.policy.start_stagger)
             await self._worker()
             await self._drain(grace)
-            await self._outlast()
+            await self._wait_for_uncancelled()
             for keeper in keepers:
                 keeper.cancel()
 
@@ -154,7 +154,7 @@ class Consumer:
         failures, away_since = 0, 0.0
         while not self._stop.is_set():
             try:
-                is_idle, due_in = await self._look()
+                is_idle, due_in = await self._fill_slots()
             except StoreUnavailable as error:
                 failures += 1
                 self._lost_claims.note_lost()
@@ -178,7 +178,7 @@ class Consumer:
                 )
                 self._metrics.record_wake(self.last_wake_reason)
 
-    async def _look(self) -> tuple[bool, timedelta | None]:
+    async def _fill_slots(self) -> tuple[bool, timedelta | None]:
         """Claim for all free slots. Returns whether to wait for a wake-up, and how long at most."""
         _, was_cut = await self._claim_once()
         wake_others_in = await self._wake_others() if self.slots.is_short else None
@@ -406,7 +406,7 @@ class Consumer:
                 one.turn.until = sent_at + group.lease.total_seconds()
         for one in held:
             if one.turn in lost and one.outcome is None and one in self._held:
-                self._lose(one)
+                self._drop_lost(one)
 
     def _drop_claimed_again(self, turns: list[LeasedTurn]) -> None:
         """Drop turns whose lease ran out unnoticed and whose event we have claimed again."""
@@ -414,9 +414,9 @@ class Consumer:
         for held in [
             held for held in self._held if held.turn.primary.id in ids and held.outcome is None
         ]:
-            self._lose(held)
+            self._drop_lost(held)
 
-    def _lose(self, held: HeldTurn) -> None:
+    def _drop_lost(self, held: HeldTurn) -> None:
         log.warning(Entry(TURN_DROPPED, queue=self.policy.queue, event_id=held.turn.primary.id))
         # Code that survives the cancellation must not begin another step.
         held.turn.until = -math.inf
@@ -434,7 +434,7 @@ class Consumer:
         if not await self._is_idle_within(self.policy.let_go_within):
             log.warning(Entry(TURNS_ABANDONED, queue=self.policy.queue, turns=len(self._held)))
 
-    async def _outlast(self) -> None:
+    async def _wait_for_uncancelled(self) -> None:
         """Wait for handlers that ignore cancellation: they keep their lease, and settle."""
         running = [
             held.task for held in self._held if held.task is not None and not held.task.done()

@@ -65,13 +65,13 @@ class LostClaims:
         while True:
             await self._is_lost.wait()
             if (
-                await self._look()
+                await self._release_unknown()
                 and time.monotonic() > self._lost_at + CLAIM_CHECK_PERIOD.total_seconds()
             ):
                 self._is_lost.clear()
             await asyncio.sleep(CLAIM_CHECK_INTERVAL.total_seconds())
 
-    async def _look(self) -> bool:
+    async def _release_unknown(self) -> bool:
         """Release unknown turns once. Returns False if the database cannot be reached."""
         try:
             async with self._busy:

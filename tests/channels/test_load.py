@@ -44,4 +44,4 @@ async def test_a_thousand_mentions_in_a_hundred_threads_are_answered_once_and_in
     except Unavailable as reason:
         pytest.skip(str(reason))
     assert answered_in_order(found, THREADS, EACH), found
-    assert not +crowd.impatience
+    assert not +crowd.early_requests

@@ -102,7 +102,7 @@ async def put_bulk(
                 )
         return reservation.ids, reservation.ready(events)
 
-    return await connections.again(put)
+    return await connections.retry_aborted(put)
 
 
 async def _put(connection: Connection, events: Sequence[NewEvent], ahead: int) -> _Reservation:

@@ -156,7 +156,7 @@ class Connections:
         """Run one statement in a transaction of its own and return its rows."""
         if spans.tracing is not None:
             spans.name_statement(statement)
-        return await self.again(lambda: self._once(statement, arguments))
+        return await self.retry_aborted(lambda: self._once(statement, arguments))
 
     async def rows_without_unreadable(
         self, statement: str, arguments: Sequence[Any]
@@ -182,11 +182,11 @@ class Connections:
         """Run one query and read rows up to a number of bytes; the server computes no more."""
         if most_bytes is None:
             return Measure(limit, None).page(await self.rows(statement, arguments))
-        return await self.again(
+        return await self.retry_aborted(
             lambda: self._page(statement, arguments, Measure(limit, most_bytes))
         )
 
-    async def again(self, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def retry_aborted(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run a whole transaction, and again if the server aborted it in favour of another."""
         with translate_errors():
             for tries_left in reversed(range(TRIES)):

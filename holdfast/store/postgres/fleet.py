@@ -83,7 +83,7 @@ class Fleet:
 
     async def reap(self, max_attempts: Mapping[str, int] | None) -> list[str]:
         self._needs_session.set()
-        gone = await self._lookout.look()
+        gone = await self._lookout.find_dead()
         if self._lookout.role == "looker":
             await self._wake_late()
         arguments = gone, dump(dict(max_attempts or {}))

@@ -44,7 +44,7 @@ class Lookout:
         """The role of this process, as last known."""
         return self._role
 
-    async def look(self) -> list[str]:
+    async def find_dead(self) -> list[str]:
         """Check for dead processes if this one is the looker. Returns those that are dead."""
         if self._connection != self._session.connections or not self._session.is_up:
             # The locks of the last connection are gone.
@@ -52,7 +52,7 @@ class Lookout:
             self._connection, self._role, self._next_at = self._session.connections, "none", 0.0
         if self._role != "looker" and self._is_time_to_ask():
             await self._ask()
-        return await self._look() if self._role == "looker" else []
+        return await self._find_dead() if self._role == "looker" else []
 
     def _is_time_to_ask(self) -> bool:
         """Return whether to request a role now: the deputy every second, others at random.
@@ -75,7 +75,7 @@ class Lookout:
             self._watch.forget()
         self._next_at = time.monotonic() + LOOK_SECONDS - SLACK
 
-    async def _look(self) -> list[str]:
+    async def _find_dead(self) -> list[str]:
         row = await self._session.fetch(LOOK, (self._name, self._has_lock))
         if row is None:
             return []
@@ -89,5 +89,5 @@ class Lookout:
         if silent and 0 < left < LOOK_SECONDS:
             # The grace period ends before the next check is due: check again as soon as it ends.
             await asyncio.sleep(left)
-            return await self._look()
+            return await self._find_dead()
         return dead if left <= 0 else []

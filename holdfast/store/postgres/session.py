@@ -99,7 +99,7 @@ class Session:
             return await cursor.fetchone()
         except OUTAGES as error:
             if connection is self._connection:
-                self._lose(error)
+                self._note_loss(error)
             return None
         except psycopg.Error as error:
             reason = str(error).strip().partition("\n")[0]
@@ -179,9 +179,9 @@ class Session:
             while note := connection.pgconn.notifies():
                 self._ring(note.extra.decode())
         except psycopg.Error as error:
-            self._lose(error)
+            self._note_loss(error)
 
-    def _lose(self, error: psycopg.Error) -> None:
+    def _note_loss(self, error: psycopg.Error) -> None:
         self._loss = error
         self._attention.set()
 

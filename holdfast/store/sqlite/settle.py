@@ -94,7 +94,7 @@ class Settlement:
 
     def _bury(self, turn: LeasedTurn, failure: Failure) -> str:
         self._mark_lane_ready(turn)
-        self._note(turn, failure)
+        self._add_failure(turn, failure)
         error = [failure.error, failure.error_class, NO_ATTEMPTS_LEFT, failure.traceback]
         self.ends.append([turn.primary.id, "dead", *error])
         return "dead"
@@ -102,14 +102,14 @@ class Settlement:
     def _put_back(
         self, turn: LeasedTurn, vt: int, failure: Failure = NO_FAILURE, *, given: int = 0
     ) -> str:
-        self._note(turn, failure)
+        self._add_failure(turn, failure)
         error = [failure.error, failure.error_class, failure.traceback]
         self.backs += [[event.id, vt, given, *error] for event in turn.events]
         if vt <= self.db.now or turn.events[0].lane is not None:
             self.ready.add(turn.queue)
         return "back"
 
-    def _note(self, turn: LeasedTurn, failure: Failure) -> None:
+    def _add_failure(self, turn: LeasedTurn, failure: Failure) -> None:
         if failure.error is not None:
             error = [failure.error, failure.error_class, failure.traceback]
             self.failures += [[event.id, *error] for event in turn.events]

@@ -74,7 +74,7 @@ class Crowd(ABC):
         return
 
     @property
-    def impatience(self) -> Counter[str]:
+    def early_requests(self) -> Counter[str]:
         """Requests of the app while a rate limit asked it to wait, by method."""
         return Counter()
 

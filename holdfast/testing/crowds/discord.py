@@ -46,7 +46,7 @@ class DiscordCrowd(Crowd):
         self._discord.faults.limits["create_message"] = Limit(most=5, seconds=5, by="room")
 
     @property
-    def impatience(self) -> Counter[str]:
+    def early_requests(self) -> Counter[str]:
         return self._discord.faults.impatient
 
 

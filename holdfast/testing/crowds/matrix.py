@@ -65,7 +65,7 @@ class MatrixCrowd(Crowd):
         self._server.limit(self._bot, admin_token, per_second=5, burst=10)
 
     @property
-    def impatience(self) -> Counter[str]:
+    def early_requests(self) -> Counter[str]:
         return self._proxy.faults.impatient
 
 

@@ -50,7 +50,7 @@ class SlackCrowd(Crowd):
         self._slack.faults.limits[POST] = Limit(most=50, seconds=1)
 
     @property
-    def impatience(self) -> Counter[str]:
+    def early_requests(self) -> Counter[str]:
         return self._slack.faults.impatient
 
 

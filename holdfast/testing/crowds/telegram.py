@@ -51,7 +51,7 @@ class TelegramCrowd(Crowd):
         self._telegram.faults.limits["sendMessage"] = Limit(most=5, seconds=1, by="chat_id")
 
     @property
-    def impatience(self) -> Counter[str]:
+    def early_requests(self) -> Counter[str]:
         return self._telegram.faults.impatient
 
 

@@ -48,7 +48,7 @@ class WhatsAppCrowd(Crowd):
         self._whatsapp.faults.under_way = 0.5
 
     @property
-    def impatience(self) -> Counter[str]:
+    def early_requests(self) -> Counter[str]:
         return self._whatsapp.faults.impatient
 
 
