@@ -31,13 +31,25 @@ async def test_a_cancelled_wait_for_a_connection_stays_cancelled(databases: Data
                 )
 
 
+SESSION_BEHIND_LOCK = (
+    "select pg_backend_pid() from (select pg_advisory_xact_lock_shared(7)) as lock"
+)
+ALL_WAIT = "select count(*) = 3 from pg_locks where locktype = 'advisory' and not granted"
+
+
 async def test_a_lone_caller_keeps_to_one_session(databases: Databases) -> None:
-    session = "select pg_backend_pid(), pg_sleep(0.05)"
     with databases.fresh("postgres") as url:
-        async with Connections(url, clock=None, size=3) as connections:
-            at_once = await asyncio.gather(*[connections.value(session) for _ in range(3)])
+        async with (
+            Connections(url, clock=None, size=3) as connections,
+            await psycopg.AsyncConnection.connect(url, autocommit=True) as other,
+        ):
+            await other.execute("select pg_advisory_lock(7)")
+            calls = [asyncio.create_task(connections.value(SESSION_BEHIND_LOCK)) for _ in range(3)]
+            await until(lambda: _first(other, ALL_WAIT))
+            await other.execute("select pg_advisory_unlock(7)")
+            at_once = {await call for call in calls}
             alone = {await connections.value("select pg_backend_pid()") for _ in range(6)}
-    assert (len(set(at_once)), len(alone)) == (3, 1)
+    assert (len(at_once), len(alone)) == (3, 1)
 
 
 async def test_a_cancellation_that_meets_an_error_of_the_server_stays_one() -> None:
