@@ -52,7 +52,7 @@ bench: .venv/.dev ## the benchmark: a table, JSON and a chart
 bench-peers: .venv/.dev .venv-peers/.done ## Holdfast beside other queues, on the same server in the same run
 	$(BIN)/python -m bench.peers $(ARGS)
 
-chaos: .venv/.dev ## the long fault runs, and tests on further engines
+chaos: .venv/.dev ## the long fault runs, and tests on further engines and cases
 	@$(call run_marks,"chaos" $(if $(filter -m,$(ARGS)),,"further -n 4"))
 
 mutants: .venv/.dev ## one-line faults, each of which a test must notice

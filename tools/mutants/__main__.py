@@ -23,6 +23,8 @@ SOUND = "sound"
 SECONDS = 600
 ENGINES = {"postgres": "postgres and not postgres15", "sqlite": "sqlite", "none": ""}
 """Tests to run for a fault, by the engine it concerns; those of programs need no database."""
+MARKS = "not chaos and not long"
+"""Tests that `make test` leaves to `make chaos` on one engine may notice a fault on the other."""
 ANY_TEST = ("tests/conformance", "tests/contract", "tests/store", "tests/race")
 FAILED = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
 REASON = re.compile(r"^E +(.*)", re.MULTILINE)
@@ -167,6 +169,8 @@ def run(root: Path, engine: str, tests: Sequence[str]) -> Killer | None:
         "-q",
         "-p",
         "no:cacheprovider",
+        "-m",
+        MARKS,
         "-k",
         ENGINES[engine],
         *tests,
