@@ -128,10 +128,9 @@ class Worker:
             return Dead(f"no agent named {name!r} runs here", "no_agent")
         if leased.primary.event.get("kind") == ROOM and len(leased.events) == 1:
             await self._store.gather(leased, ROOM_BATCH)
-        if leased.primary.hops or len(leased.events) > 1:
-            end = await check_limits(self._store, leased)
-            if end is not None:
-                return end
+        end = await check_limits(self._store, leased)
+        if end is not None:
+            return end
         journal = TurnJournal(
             self._store,
             leased,

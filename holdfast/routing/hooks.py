@@ -37,8 +37,6 @@ class Hooks:
 
     async def apply_incoming(self, turn: Turn) -> Turn | Outcome:
         """Return the turn as its agent gets it, or the outcome that a hook chose instead."""
-        if not self.incoming:
-            return turn
         events: list[Event] = []
         for event in turn.events:
             result = await self._apply_to_event(turn, event)
@@ -66,7 +64,7 @@ class Hooks:
 
     async def apply_outgoing(self, turn: Turn, answer: Answer) -> Answer:
         """Return the answer to store."""
-        if not self.outgoing or not isinstance(answer, str | Reply):
+        if not isinstance(answer, str | Reply):
             return answer
         reply = (
             Reply(answer)

@@ -26,6 +26,12 @@ function isOf(id, messageId) {
   return id === messageId || Boolean(id?.includes(`_${messageId}/`));
 }
 
+// By the clock of the server. As the clock here may differ, messages without a line come last.
+function inOrder(one, other) {
+  const isNew = ({ isWithoutLine, state }) => isWithoutLine === true && state !== "unsent";
+  return isNew(one) - isNew(other) || one.at - other.at;
+}
+
 export class Chat {
   // `onChange` gets the set of ids that changed, or null for all.
   constructor(onChange) {
@@ -155,14 +161,8 @@ export class Chat {
         this.byId.set(message.id, { ...message, ...this.progress.get(message.id) });
       }
     }
-    this.list = [...this.byId.values()].sort(this.#inOrder);
+    this.list = [...this.byId.values()].sort(inOrder);
     this.onChange(changedOf());
-  }
-
-  // By the clock of the server. As the clock here may differ, messages without a line come last.
-  #inOrder(one, other) {
-    const isNew = ({ isWithoutLine, state }) => isWithoutLine === true && state !== "unsent";
-    return isNew(one) - isNew(other) || one.at - other.at;
   }
 
   // A message that this page sends stays here until the server has it.
